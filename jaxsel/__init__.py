@@ -1,7 +1,7 @@
 """jaxsel: find, value and buy training data.
 
-Rooms are attributes that load when they are first used: `jaxsel.data.load("digits")`
-needs no import but that of jaxsel.
+Subpackages load on first use as attributes: `jaxsel.data.load("digits")` needs no
+import but `import jaxsel`.
 """
 
 import logging as _logging
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._interrupt import quiet_interrupts as _quiet_interrupts
 
-_quiet_interrupts()  # before what takes seconds to import
+_quiet_interrupts()  # before imports that take seconds
 
 # ruff: noqa: E402
 from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh

@@ -13,15 +13,15 @@ from ._frames import columns_of, select
 def align_columns(
     x: Any, x_val: Any, *, names: tuple[str, str] = ("x", "x_val")
 ) -> Any:
-    """Return x_val with its columns in the order of those of x, if both have names.
+    """Reorder the columns of x_val to match x, if both have column names.
 
     Args:
-        x: Anything.
-        x_val: Anything.
-        names: What errors call them.
+        x: A table, or anything else, which has no column names.
+        x_val: A table, or anything else.
+        names: Names of the two in errors.
 
     Raises:
-        ValueError: If they have other columns.
+        ValueError: If their columns differ.
     """
     ours, theirs = (columns_of(table) for table in (x, x_val))
     if ours is None or theirs is None or ours == theirs:
@@ -55,10 +55,10 @@ def align(
 
 
 def check_row_order(name: str, table: Any, other_name: str, other: Any) -> None:
-    """Refuse two tables whose rows have the same labels in different orders.
+    """Refuse two tables with equal row labels in different orders.
 
     Raises:
-        ValueError: If they are.
+        ValueError: If the orders differ.
     """
     rows, others = _row_labels(table), _row_labels(other)
     if rows is None or others is None or len(rows) != len(others):
@@ -85,6 +85,6 @@ def row_index(x: Any) -> tuple[Any, ...] | None:
 
 
 def _row_labels(table: Any) -> Any:
-    """The index of a table; that of a list is a method."""
+    """Return a table's index, or None if it has none (`list.index` is a method)."""
     index = getattr(table, "index", None)
     return index if hasattr(index, "equals") else None

@@ -1,4 +1,4 @@
-"""Zip archives with a single way to be written.
+"""Canonical zip archives: the parts determine every byte.
 
 Parts are stored one after the other, uncompressed, without comments, gaps or extra
 fields. A reader that compares byte for byte with what it would have written itself
@@ -30,8 +30,8 @@ def pieces(parts: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryvi
         yield _LOCAL.pack(b"PK\3\4", *facts) + encoded
         yield content
         # Written on Unix (3), readable and writable by its owner.
-        rest = (0, 0, 0, 0o600 << 16, offset)
-        directory.append(_CENTRAL.pack(b"PK\1\2", 0x314, *facts, *rest) + encoded)
+        central = (0, 0, 0, 0o600 << 16, offset)
+        directory.append(_CENTRAL.pack(b"PK\1\2", 0x314, *facts, *central) + encoded)
         offset += _LOCAL.size + len(encoded) + size
     yield from directory
     size = sum(map(len, directory))

@@ -21,9 +21,9 @@ def best_samples(
 
     Args:
         values: One value for each of n samples.
-        budget: How many at most; all if None.
+        budget: Most samples to choose; all if None.
         above: Only samples worth more than this; any if None.
-        labels: `[n]`: the class of each. Needed `per_class`.
+        labels: `[n]`: the class of each. Required with `per_class`.
         per_class: Share the budget evenly: the best of each class first, then the
             second best, and so on. The last round may not suffice for all classes, and
             goes to the higher values.
@@ -55,8 +55,8 @@ def best_samples(
     if per_class and labels is not None:
         place = np.empty(len(order), np.int64)  # of each sample within its class
         for kind in np.unique(labels):
-            mine = labels[order] == kind
-            place[mine] = np.arange(mine.sum())
+            in_class = labels[order] == kind
+            place[in_class] = np.arange(in_class.sum())
         order = order[np.sort(np.argsort(place, kind="stable")[:budget])]
     order = order[:budget]
     unknown = int(np.isnan(np.asarray(values.values)[order]).sum())

@@ -32,8 +32,8 @@ class Checkpoints:
     """The newest state of a run, replaced in one step at each save.
 
     Args:
-        folder: Where it lies; made if it isn't there.
-        run: Identifies this run, such as its `run_digest`.
+        folder: Its folder; made if it isn't there.
+        run: Identifier of this run, such as its `run_digest`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], run: str):
@@ -51,11 +51,11 @@ class Checkpoints:
                 or has no sha256.
         """
         leaves, structure = jax.tree.flatten(like)
-        step, found, _ = self._read(_named(leaves))
+        step, arrays, _ = self._read(_named(leaves))
         if not step:
             return 0, like
-        # Arrays of NumPy stay such.
-        order = [found[name] for name in _named(leaves)]
+        # NumPy arrays are restored as NumPy arrays.
+        order = [arrays[name] for name in _named(leaves)]
         kept = [
             np.array(new) if isinstance(old, (np.ndarray, np.generic)) else new
             for old, new in zip(leaves, order, strict=True)
@@ -70,10 +70,10 @@ class Checkpoints:
             ValueError: If the folder holds another run, or a checkpoint that is damaged
                 or has no sha256.
         """
-        step, found, names = self._read(None)
+        step, leaves, names = self._read(None)
         if not step:
             return None
-        arrays = (np.asarray(found[name]) for name in sorted(found))
+        arrays = (np.asarray(leaves[name]) for name in sorted(leaves))
         return dict(zip(names, arrays, strict=True))
 
     def save(self, step: int, state: Any) -> None:
@@ -102,15 +102,15 @@ class Checkpoints:
 
     def _read(self, like: Any) -> tuple[int, dict[str, Any], list[str]]:
         """Return the newest step, 0 if there is none, its leaves, and their names."""
-        # Of what is damaged, orbax and tensorstore raise errors of many kinds.
+        # Orbax and tensorstore raise errors of many kinds for damaged files.
         with self._naming_damage(), self._open() as folder:
             if folder.latest is None:
                 return 0, {}, []
             step = folder.latest.step
             about = folder.metadata(step).custom_metadata
-            mine = isinstance(about, dict) and about.get("run") == self.run
-            leaves = folder.load(step, like) if mine and "sha256" in about else {}
-        if not mine:
+            same_run = isinstance(about, dict) and about.get("run") == self.run
+            leaves = folder.load(step, like) if same_run and "sha256" in about else {}
+        if not same_run:
             raise ValueError(
                 f"checkpoint {self.folder} holds a run with other data, parameters "
                 "or settings, or of another model: choose another folder"
@@ -146,7 +146,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _naming_disk(self) -> Iterator[None]:
-        """Raise errors of the system as such: tensorstore tells them in a sentence."""
+        """Raise an OSError where tensorstore reports one as a ValueError."""
         try:
             yield
         except ValueError as error:
@@ -177,9 +177,10 @@ class Checkpoints:
 
 
 def _whole(leaf: Any) -> Any:
-    """Return a leaf as every process can hash it, before a save and after a load.
+    """Return a leaf in a form that hashes alike in every process, saved or loaded.
 
-    Whole, keys as their words, and integers in 64 bits: JAX may read them in 32.
+    Shards are gathered, keys become their words, and integers 64 bits wide: JAX may
+    read them in 32.
     """
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
@@ -198,7 +199,7 @@ def _is_flat(state: Any) -> bool:
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:
-    """Name leaves by their number: files don't depend on what the pytree is made of."""
+    """Name leaves by number, so that files do not depend on the pytree's classes."""
     return {
         f"{i:04d}": leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         for i, leaf in enumerate(leaves)
@@ -217,7 +218,7 @@ def run_digest(settings: Mapping[str, Any], *trees: Any) -> str:
 
 
 def program_digest(function: Callable[..., Any], *args: Any) -> str:
-    """Digest the code and the jaxpr of a function of such arguments.
+    """Digest the code of a function, and its jaxpr at arguments of these shapes.
 
     Both are needed: constants of compiled functions show in closures alone, contents of
     lists and globals in the jaxpr.

@@ -1,4 +1,4 @@
-"""Checks of what callers pass in. Each error names the argument and what is allowed."""
+"""Checks of callers' arguments. Errors name the argument and its allowed values."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ def as_array(
 ) -> np.ndarray | jax.Array:
     """Return the value as an array; JAX arrays stay where they are.
 
-    Of those that are spread over processes, every process gets the whole, as NumPy,
-    unless they are to stay `in_place`, too. For what else is taken see
-    `foreign_array`.
+    Arrays spread over processes are gathered to each, as NumPy, unless `in_place`.
+    `foreign_array` converts other types.
 
     Raises:
         TypeError: If it is being traced, or is no array.
@@ -87,9 +86,9 @@ def as_array(
 
 
 def check_concrete(name: str, value: Any) -> None:
-    """Refuse what is being traced.
+    """Raise a TypeError if a value is traced.
 
-    Inside `jit` that is also the result of any operation on arrays closed over: check
+    Inside `jit` the result of any operation on closed-over arrays is traced, too: check
     such a result, rather than let it fail where it becomes a NumPy array or a boolean.
     """
     if isinstance(value, Tracer):
@@ -176,14 +175,16 @@ def check_finite(
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return
     numpy = jnp if isinstance(array, jax.Array) else np
-    # The sum is finite if every entry is, unless it overflows: only then look closer.
+    # If the sum is finite, every entry is; the reverse fails if the sum overflows, so
+    # only then test the entries, which takes a mask of the array's size.
     with np.errstate(over="ignore", invalid="ignore"):
         wide = array.dtype
         if isinstance(wide, np.dtype):
+            # Sums of float16 overflow from 65504 on.
             wide = np.float32 if wide.itemsize < 4 else wide.newbyteorder("=")
-        whole = numpy.isfinite(array.sum(dtype=wide))
-        check_concrete(name, whole)
-        if bool(whole):
+        sum_is_finite = numpy.isfinite(array.sum(dtype=wide))
+        check_concrete(name, sum_is_finite)
+        if bool(sum_is_finite):
             return
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
     bad = np.flatnonzero(~gather(rows) if isinstance(rows, jax.Array) else ~rows)
@@ -215,7 +216,7 @@ def check_same_length(name_a: str, a: Any, name_b: str, b: Any) -> None:
 
 
 def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
-    """Return float32, or float64 where that is what it is and JAX has it enabled."""
+    """Return float64 for a float64 array if JAX has x64 enabled, else float32."""
     wide = array.dtype == np.float64 and jax.config.read("jax_enable_x64")
     return np.float64 if wide else np.float32
 
@@ -225,7 +226,7 @@ def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     dtype = float_type(array)
     if not isinstance(array, jax.Array):
         array = as_type(array, dtype)
-    # The type is named although it has it: without, JAX copies NumPy arrays twice.
+    # The dtype is passed although it is right: else JAX copies NumPy arrays twice.
     return jnp.asarray(array, dtype)
 
 

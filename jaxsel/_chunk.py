@@ -25,11 +25,11 @@ def chunk_rows(
     """Choose how many rows one chunk has: a multiple of `devices`.
 
     Args:
-        n_rows: How many rows there are in all.
+        n_rows: Number of rows in all.
         row_length: Entries that one row needs.
         chunk_size: The caller's choice of rows, or None.
-        devices: How many devices share a chunk.
-        entries: How many entries may be in memory at once, on each device.
+        devices: Number of devices that share a chunk.
+        entries: Most entries that each device may hold at once.
     """
     if chunk_size is not None:
         most = check_count("chunk_size", chunk_size)

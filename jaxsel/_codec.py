@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, refusing by name what does not belong there.
+"""Dataclasses to JSON and back; errors name the field that does not belong.
 
 A field whose metadata has `of` holds a node of that class, a tuple of them with `many`;
 one with `omit` is left out of the JSON where it has its default.
@@ -21,7 +21,7 @@ _Node = TypeVar("_Node")
 def encode(
     node: DataclassInstance | tuple[Any, ...] | Mapping[str, Any] | str | float | None,
 ) -> Any:
-    """Return what JSON can hold of a dataclass, field by field."""
+    """Convert a dataclass, field by field, to types that JSON has."""
     if isinstance(node, tuple):
         return [encode(entry) for entry in node]
     if isinstance(node, Mapping):
@@ -41,8 +41,8 @@ def decode(kind: type[_Node], document: Json, path: str = "") -> _Node:
 
     Args:
         kind: Its class.
-        document: What JSON holds of it.
-        path: Where that is, if not at the top.
+        document: Its JSON.
+        path: Place of that in the whole document, for errors; "" at the top.
 
     Raises:
         ValueError: If a field is missing, unknown, or refused by its class; it names
@@ -56,7 +56,7 @@ def write_json(document: dict[str, Any]) -> str:
 
 
 def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
-    """Return the object that a JSON text holds; errors call the text `what`.
+    """Parse a text that must hold a JSON object; errors name the text.
 
     Raises:
         ValueError: If the text is no JSON object, has a name twice, or a number that
@@ -76,10 +76,10 @@ def read_json(text: str, what: str = "the manifest") -> dict[str, Any]:
 
 
 def check_format(document: dict[str, Any], kind: str, version: int) -> None:
-    """Take format and version off a document.
+    """Remove format and version from a document, and check them.
 
     Raises:
-        ValueError: If one of them is missing or another.
+        ValueError: If one of them is missing or differs.
     """
     for name, expected in (("format", kind), ("version", version)):
         value = document.pop(name, None)
@@ -88,46 +88,47 @@ def check_format(document: dict[str, Any], kind: str, version: int) -> None:
 
 
 def short(value: Any) -> str:
-    """Return a value as an error names it, cut where it is long."""
+    """Return a value's repr for an error, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _decode(kind: Any, value: Json, path: str) -> Any:
-    at = f"{path}." if path else ""
+    prefix = f"{path}." if path else ""
     if not isinstance(value, dict):
         raise ValueError(f"{path} must be an object, got {short(value)}")
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in value:
         if name not in fields:
-            raise ValueError(f"{at}{short(name)[1:-1]} is unknown")
+            raise ValueError(f"{prefix}{short(name)[1:-1]} is unknown")
     arguments: dict[str, Any] = {}
     for name, field in fields.items():
         omit = field.metadata.get("omit")
         if name not in value:
             if omit:
                 continue
-            raise ValueError(f"{at}{name} is missing")
-        given = value[name]
-        if omit and given is field.default:
-            raise ValueError(f"{at}{name} must not be {given}: leave it out")
-        arguments[name] = _decode_field(field, given, f"{at}{name}")
+            raise ValueError(f"{prefix}{name} is missing")
+        field_value = value[name]
+        if omit and field_value is field.default:
+            raise ValueError(f"{prefix}{name} must not be {field_value}: leave it out")
+        arguments[name] = _decode_field(field, field_value, f"{prefix}{name}")
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{at}{error}") from None
+        raise ValueError(f"{prefix}{error}") from None
 
 
-def _decode_field(field: dataclasses.Field[Any], given: Json, path: str) -> Any:
+def _decode_field(field: dataclasses.Field[Any], field_value: Json, path: str) -> Any:
     node = field.metadata.get("of")
-    if node is None or (given is None and str(field.type).endswith("| None")):
-        return given
+    if node is None or (field_value is None and str(field.type).endswith("| None")):
+        return field_value
     if not field.metadata.get("many"):
-        return _decode(node, given, path)
-    if not isinstance(given, list):
-        raise ValueError(f"{path} must be a list, got {short(given)}")
+        return _decode(node, field_value, path)
+    if not isinstance(field_value, list):
+        raise ValueError(f"{path} must be a list, got {short(field_value)}")
     return tuple(
-        _decode(node, entry, f"{path}[{index}]") for index, entry in enumerate(given)
+        _decode(node, entry, f"{path}[{index}]")
+        for index, entry in enumerate(field_value)
     )
 
 

@@ -1,6 +1,6 @@
-"""Warnings of what is allowed, and is most often a mistake.
+"""Warnings for legal input that is usually a mistake.
 
-Each is one sentence that names the argument and the remedy, and is cheap to come to.
+Each is one sentence that names the argument and the remedy, from a cheap check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACT = 2**53  # whole numbers beyond have gaps in float64
 
 
 def doubt(message: str) -> None:
-    """Warn, in the name of the caller of jaxsel."""
+    """Warn at the line that called jaxsel."""
     warnings.warn(message, UserWarning, stacklevel=caller_level())
 
 
@@ -46,19 +46,18 @@ def doubt_columns(
     """Warn of columns that number the rows, or by their scale drown all others.
 
     Args:
-        name: What warnings call the samples.
-        x: Checked samples, `[n, d]`. Those on devices of other processes are not looked
-            at.
-        given: What the caller passed: a data frame has names of columns.
+        name: The samples' name in warnings.
+        x: Checked samples, `[n, d]`. Rows on devices of other processes are skipped.
+        given: The caller's argument: a data frame has names of columns.
         distances: Whether distances are to be computed, to which scales matter.
     """
     if not is_readable(x) or x.ndim != 2 or len(x) < _FEW:
         return
     labels = feature_labels(given)
     x = np.asarray(x)
-    # Most columns are told by a few rows, all at once.
-    some = np.sort(x[:_FEW], axis=0)
-    likely = (some[1:] != some[:-1]).all(0) & (some == np.round(some)).all(0)
+    # A few rows rule out most columns, vectorised: ids are distinct whole numbers.
+    head = np.sort(x[:_FEW], axis=0)
+    likely = (head[1:] != head[:-1]).all(0) & (head == np.round(head)).all(0)
     numbering = [j for j in np.flatnonzero(likely).tolist() if _numbers_rows(x[:, j])]
     if numbering and x.shape[1] > 1:
         doubt(
@@ -90,9 +89,9 @@ def doubt_rounding(name: str, x: np.ndarray, given: Any = None) -> None:
     """Warn of a column that float32 all but loses, since it lies far from zero.
 
     Args:
-        name: What warnings call the samples.
+        name: The samples' name in warnings.
         x: Checked samples, `[n, d]`.
-        given: What the caller passed: a data frame has names of columns.
+        given: The caller's argument: a data frame has names of columns.
     """
     far = np.flatnonzero(origin(x))
     error = np.abs(x[:, far] - as_type(x[:, far], np.float32)).max(0, initial=0)
@@ -144,8 +143,8 @@ def doubt_values(values: Any) -> None:
 def _numbers_rows(column: np.ndarray) -> bool:
     """Return whether a column has distinct whole numbers that fill a range, nearly."""
     if column.dtype.kind not in "iu":
-        some = column[:_LOOKED_AT]
-        if (some != np.round(some)).any():
+        head = column[:_LOOKED_AT]
+        if (head != np.round(head)).any():
             return False
     for part in (column[:_LOOKED_AT], column):
         if len(np.unique(part)) < len(part):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-# Rows up to which one float32 draw, of 2^23 values, tells them apart well enough.
+# Most rows for one draw: uniform float32 has 2^23 values, so 128 a row or more.
 _ONE_DRAW = 2**16
 
 
@@ -23,6 +23,7 @@ def drawer(weights: jax.Array) -> Callable[[jax.Array, int], jax.Array]:
         weights: `[n]`, not negative, not all zero.
     """
     n = weights.shape[0]
+    # Blocks of about sqrt(n) rows: both cumulative sums stay short.
     width = 1 if n <= _ONE_DRAW else 1 << math.ceil(math.log2(n) / 2)
     blocks = jnp.pad(weights, (0, -n % width)).reshape(-1, width)
     total = jnp.cumsum(blocks.sum(axis=1) if width > 1 else weights)
@@ -36,6 +37,7 @@ def drawer(weights: jax.Array) -> Callable[[jax.Array, int], jax.Array]:
         draws = jax.random.uniform(key, (2, count), jnp.float32)
         at = jnp.searchsorted(total, draws[0] * total[-1], side="right")
         within = jnp.cumsum(blocks[at], axis=1)
+        # `searchsorted(side="right")` of each draw in the block of its own.
         place = (within <= (draws[1] * within[:, -1])[:, None]).sum(axis=1)
         return at * width + place
 

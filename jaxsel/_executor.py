@@ -1,4 +1,4 @@
-"""Executors of `concurrent.futures`, and what is done again where a worker is lost.
+"""Executors of `concurrent.futures`; items of lost workers are computed again.
 
 The caller submits work items ahead and takes their results in order. What an item
 returns depends on the item alone, so results do not depend on where it is computed.
@@ -33,19 +33,19 @@ T = TypeVar("T")
 
 
 class Future(Protocol):
-    """Protocol of what an executor returns: a result to wait for.
+    """Protocol of a future: a result to wait for.
 
-    Those that have `done` and `cancel` as well, as of `concurrent.futures`, are
+    Futures that have `done` and `cancel` as well, as in `concurrent.futures`, are
     submitted again earlier when they are lost, and are cancelled when a run ends.
     """
 
     def result(self) -> Any:
-        """Wait, and return what the function did, or raise what it raised."""
+        """Wait for the function's result and return it, or raise its exception."""
         ...
 
 
 class Executor(Protocol):
-    """Protocol of what computes elsewhere: an executor of `concurrent.futures`.
+    """Protocol of an executor, as in `concurrent.futures`.
 
     A future whose worker was lost raises `concurrent.futures.BrokenExecutor`. An
     attribute `_max_workers`, as those of the standard library have it, says how much to
@@ -58,7 +58,7 @@ class Executor(Protocol):
 
 
 def check_executor(executor: Any, mesh: Any = None) -> None:
-    """Refuse what is no executor, and those that JAX does not work with."""
+    """Raise if `executor` is none, forks processes, or comes with a mesh."""
     if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
         raise TypeError(
             "executor must have submit(function, *arguments), as those of "
@@ -89,7 +89,7 @@ class Sent:
 
     Args:
         contents: Anything that can be pickled.
-        named: What to blame if that fails: a part of the contents, and its name.
+        named: Name and part of the contents that an error blames if that fails.
     """
 
     def __init__(self, contents: Any, named: tuple[str, Any]):
@@ -102,7 +102,7 @@ class Sent:
         self._digest = ""
 
     def packed(self) -> Sent:
-        """Return this as another process has it."""
+        """Return a copy as another process would unpickle it."""
         copy = object.__new__(type(self))
         vars(copy).update(self.__getstate__())
         return copy
@@ -143,7 +143,7 @@ class Sent:
 
 
 class Renewed:
-    """An executor whose broken pools of processes are replaced.
+    """An executor that replaces broken process pools.
 
     Several threads may submit at once.
     """
@@ -166,13 +166,13 @@ class Renewed:
     def result(self, future: Future, again: Callable[[], Future], name: str) -> Any:
         """Wait for a result, and have it computed again where a worker was lost.
 
-        A pool of processes is lost as a whole, so that it is not known whose fault that
-        was, but if an item fails alone.
+        A process pool breaks as a whole, so the item at fault is known only if it was
+        alone.
 
         Args:
-            future: To wait for.
-            again: Submits the same once more.
-            name: Of the item, for an error.
+            future: The future to wait for.
+            again: Submits the same item once more.
+            name: The item's name in errors.
         """
         for _ in range(TRIES):
             with contextlib.suppress(BrokenExecutor):
@@ -188,7 +188,7 @@ class Renewed:
             ) from error
 
     def shutdown(self) -> None:
-        """Shut down what was made in here."""
+        """Shut down a pool made here; the caller's stays open."""
         if self._own is not None:
             self._own.shutdown(cancel_futures=True)
 
@@ -202,11 +202,11 @@ class Renewed:
             if self._executor is not broken:  # another thread did it
                 return
             names = "max_workers", "mp_context", "initializer", "initargs"
-            given = {name: getattr(broken, "_" + name) for name in names}
-            made = ProcessPoolExecutor(**given)
+            arguments = {name: getattr(broken, "_" + name) for name in names}
+            replacement = ProcessPoolExecutor(**arguments)
             if self._own is not None:
                 self._own.shutdown()
-            self._own = self._executor = made
+            self._own = self._executor = replacement
 
 
 @dataclasses.dataclass
@@ -219,11 +219,11 @@ class Ahead(Generic[T]):
     """Items on an executor, a bounded number of them ahead of the next one.
 
     Args:
-        executor: Where they are computed.
-        function: Of `sent` and an item.
-        sent: What each gets besides its item.
-        items: All that may be wanted, in order.
-        name: Returns what to call an item in an error.
+        executor: The executor.
+        function: A function of `sent` and an item.
+        sent: Contents that all calls share.
+        items: All items that may be wanted, in order.
+        name: Returns an item's name for errors.
         wanted: Returns whether to compute an item ahead of time.
     """
 
@@ -259,7 +259,7 @@ class Ahead(Generic[T]):
         return first.item, result
 
     def close(self) -> None:
-        """Cancel what has not begun, and shut down what was made in here."""
+        """Cancel items that have not begun, and shut down a pool made here."""
         for waiting in self._window:
             cancel = getattr(waiting.future, "cancel", None)
             if cancel is not None:

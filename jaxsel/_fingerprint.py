@@ -70,7 +70,7 @@ def plain_repr(thing: Any) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
 
 
-def _pieces(thing: Any, seen: set[int]) -> Iterator[bytes | memoryview]:
+def _pieces(thing: Any, visited: set[int]) -> Iterator[bytes | memoryview]:
     """Yield the bytes that identify a thing, piece by piece."""
     if isinstance(thing, jax.Array) and jnp.issubdtype(
         thing.dtype, jax.dtypes.prng_key
@@ -89,16 +89,16 @@ def _pieces(thing: Any, seen: set[int]) -> Iterator[bytes | memoryview]:
         return
     yield type(thing).__qualname__.encode()
     if isinstance(thing, types.FunctionType):
-        if id(thing) in seen:  # such as one that calls itself
+        if id(thing) in visited:  # such as one that calls itself
             yield thing.__qualname__.encode()
             return
-        seen.add(id(thing))
+        visited.add(id(thing))
     for part in _parts(thing):
-        yield from _pieces(part, seen)
+        yield from _pieces(part, visited)
 
 
 def _parts(thing: Any) -> Iterator[Any]:
-    """Yield what a thing consists of."""
+    """Yield the parts that identify a container, function or object."""
     if isinstance(thing, (tuple, list)):
         yield len(thing)
         yield from thing
@@ -118,7 +118,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     elif isinstance(thing, types.FunctionType):
         yield from _of_function(thing)
     elif isinstance(thing, types.CodeType):
-        # Not its lines, nor the file's name: those say where it stands.
+        # Without line numbers and file name, which depend on its place.
         yield from (thing.co_code, thing.co_names, thing.co_varnames, thing.co_consts)
     elif hasattr(thing, "__wrapped__"):  # such as by jax.jit
         yield thing.__wrapped__
@@ -142,7 +142,7 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
                 yield cell.cell_contents
     for name in code.co_names:
         named = within.get(name)
-        own = getattr(named, "__globals__", None) is within
+        same_module = getattr(named, "__globals__", None) is within
         known = isinstance(getattr(named, "about", None), Mapping)
-        if own or known or isinstance(named, (np.ndarray, jax.Array)):
+        if same_module or known or isinstance(named, (np.ndarray, jax.Array)):
             yield named

@@ -20,7 +20,7 @@ _MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 
 
 def foreign_array(name: str, value: Any) -> np.ndarray | jax.Array:
-    """Convert what is no plain array of numbers or texts.
+    """Convert lists, tensors, tables and sparse matrices to a plain array.
 
     Sparse matrices become dense, and objects that are all numbers become numbers. Other
     objects, such as labels, stay objects.

@@ -1,6 +1,6 @@
 """Data frames as inputs: columns by name, in any order, of types of their own.
 
-They are known by what they have, so that no table library need be installed.
+Frames are recognised by their attributes (duck typing): no table library is needed.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ def frame_array(table: Any) -> np.ndarray | None:
     a column holds others.
 
     Args:
-        table: Of pandas, polars or Arrow, or anything.
+        table: A table of pandas, polars or Arrow, or anything else.
     """
     if not columns_of(table):
         return None
-    found: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for label, column in zip(columns_of(table) or (), _columns(table), strict=True):
         array = _numbers(column)
         if array is None:
             array = vectors(np.asarray(column), f"column {label!r}")
         if array is None:
             return None
-        found.append(array)
-    return np.column_stack(found)
+        arrays.append(array)
+    return np.column_stack(arrays)
 
 
 def feature_labels(table: Any) -> list[Any] | None:
@@ -94,8 +94,8 @@ def spread_lists(frame: Any, name: str) -> Any:
     """Give each place of lists of numbers a column of its own.
 
     Args:
-        frame: Of pandas; returned as it is if no column has such lists.
-        name: What errors call it.
+        frame: A pandas data frame; returned as it is if no column has such lists.
+        name: The frame's name in errors.
 
     Raises:
         ValueError: If lists of a column differ in length.
@@ -123,7 +123,7 @@ def vectors(column: np.ndarray, name: str) -> np.ndarray | None:
 
     Args:
         column: Objects, `[n]`; or numbers `[n, width]`, which stay as they are.
-        name: What errors call it.
+        name: The column's name in errors.
 
     Returns:
         The numbers, float64 unless all are of one type; a missing list is NaN
@@ -222,15 +222,15 @@ def _numbers(column: Any) -> np.ndarray | None:
         return array
     if array.dtype.kind != "O":
         return None
-    found = np.empty(len(array))
+    values = np.empty(len(array))
     for i, value in enumerate(array):
         if isinstance(value, numbers.Real):
-            found[i] = float(value)
+            values[i] = float(value)
         elif is_missing(value):
-            found[i] = math.nan
+            values[i] = math.nan
         else:
             return None
-    return found
+    return values
 
 
 def is_missing(value: Any) -> bool:
@@ -244,7 +244,7 @@ def is_missing(value: Any) -> bool:
 
 
 def without_label(labels: np.ndarray) -> np.ndarray:
-    """Return the rows whose label is missing, of labels read as objects."""
+    """Return the indices of missing labels, of labels read as objects."""
     return np.flatnonzero([is_missing(label) for label in labels])
 
 
@@ -256,14 +256,14 @@ def in_order(
     *,
     of: str = "the request",
 ) -> np.ndarray:
-    """Return a table's columns in the order of others of the same names.
+    """Reorder a table's columns to match a list of their names.
 
     Args:
-        name: What errors call the table.
+        name: The table's name in errors.
         x: The table, `[n, d]`.
         names: Its columns' names; None if not known: then it stays as it is.
-        columns: The names in the order wanted; None likewise.
-        of: Whose order it is.
+        columns: The names in the order wanted; x stays as it is if None.
+        of: Name, in errors, of the source of that order.
 
     Raises:
         ValueError: If the names differ, or the order is unclear.

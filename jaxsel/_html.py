@@ -17,8 +17,7 @@ def values_html(values: Any) -> str:
     """Return the best and the worst points as a table, beside `Values.plot`.
 
     Args:
-        values: A `Values`. Those of several validation points apart, or traced, are
-            text only.
+        values: A `Values`; text only if it is traced or has `reduce=None`.
     """
     if values.values.ndim != 1 or not is_readable(values.values):
         return f"<pre>{html.escape(repr(values))}</pre>"

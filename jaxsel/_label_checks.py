@@ -49,7 +49,7 @@ def encode_labels(
     Args:
         y: Array of shape `[n]`.
         y_val: Array of shape `[m]`, of the same kind.
-        names: What errors call them.
+        names: Names of the two in errors.
         whole: Whether floats must be whole numbers: others look like targets.
 
     Returns:
@@ -111,9 +111,9 @@ def warn_spelling(name: str, kind: str, texts: Iterable[object]) -> None:
     """Warn of texts that differ only in case or in spaces around them.
 
     Args:
-        name: Holds the texts.
-        kind: What they are, such as "labels".
-        texts: Each at least once; others than texts are skipped.
+        name: Name, in the warning, of the argument that holds the texts.
+        kind: Noun for the texts, such as "labels".
+        texts: Each text at least once; entries of other types are skipped.
     """
     alike: dict[str, set[str]] = {}
     for text in set(texts):
@@ -139,7 +139,7 @@ def check_shared_labels(
     *,
     names: tuple[str, str] = ("y", "y_val"),
 ) -> None:
-    """Refuse labels of two arrays that have none in common.
+    """Raise if two arrays have no label in common.
 
     Labels of the second that the first lacks are allowed, but a label that the first
     only spells otherwise is a slip, which a warning names.
@@ -148,25 +148,27 @@ def check_shared_labels(
         y: Labels, `[n]`.
         y_val: Labels, `[m]`.
         codes: Their numbers from `encode_labels`, `[n]`.
-        codes_val: Likewise, `[m]`.
-        names: What messages call the labels.
+        codes_val: Numbers of the others, `[m]`.
+        names: Names of the two in errors.
 
     Raises:
         ValueError: If no label is shared.
     """
     arrays = [np.asarray(labels) for labels in (y, y_val)]
+    # A row of each class in either array, -1 if it has none (the last write wins).
     place = np.full((2, max(codes.max(), codes_val.max()) + 1), -1)
     place[0, codes] = np.arange(len(codes))
     place[1, codes_val] = np.arange(len(codes_val))
     met = (place >= 0).all(axis=0).any()
     if met and arrays[0].dtype.kind not in "USO":
         return
-    mine, theirs = (
-        array[at[at >= 0]].tolist() for array, at in zip(arrays, place, strict=True)
+    first, second = (
+        array[positions[positions >= 0]].tolist()
+        for array, positions in zip(arrays, place, strict=True)
     )
-    known = set(mine)
-    absent = [label for label in theirs if label not in known]
-    spelt = {_fold_case(label): label for label in mine}
+    known = set(first)
+    absent = [label for label in second if label not in known]
+    spelt = {_fold_case(label): label for label in first}
     alike = [label for label in absent if _fold_case(label) in spelt]
     if not met:
         remedy = (
@@ -174,7 +176,7 @@ def check_shared_labels(
         )
         raise ValueError(
             f"{names[0]} and {names[1]} must share a label, but {names[0]} has "
-            f"{show_labels(mine)} and {names[1]} has {show_labels(theirs)}: {remedy}"
+            f"{show_labels(first)} and {names[1]} has {show_labels(second)}: {remedy}"
         )
     if alike:
         warnings.warn(
@@ -192,17 +194,17 @@ def _number_classes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarra
         classes, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
         codes = codes.astype(np.int32).reshape(-1)
         return codes[: len(a)], codes[len(a) :], len(classes)
-    # As Python's numbers, which compare exactly: NumPy takes int64 beside uint64, or
-    # beside floats, to float64, where neighbours above 2**53 are one.
-    found = [np.unique(array, return_inverse=True) for array in (a, b)]
-    labels = [own.tolist() for own, _ in found]
-    classes = sorted({label for own in labels for label in own})
+    # Python numbers compare exactly. NumPy promotes int64 beside uint64, or beside
+    # floats, to float64, which merges neighbours above 2**53.
+    uniques = [np.unique(array, return_inverse=True) for array in (a, b)]
+    labels = [distinct.tolist() for distinct, _ in uniques]
+    classes = sorted({label for distinct in labels for label in distinct})
     code = {label: i for i, label in enumerate(classes)}
-    mine, theirs = (
-        np.array([code[label] for label in own], np.int32)[inverse.reshape(-1)]
-        for own, (_, inverse) in zip(labels, found, strict=True)
+    codes_a, codes_b = (
+        np.array([code[label] for label in distinct], np.int32)[inverse.reshape(-1)]
+        for distinct, (_, inverse) in zip(labels, uniques, strict=True)
     )
-    return mine, theirs, len(classes)
+    return codes_a, codes_b, len(classes)
 
 
 def _fold_case(label: object) -> object:

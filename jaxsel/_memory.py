@@ -11,25 +11,25 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 
 def activations(function: Callable[..., Any], *args: Any) -> int:
-    """Count the numbers that a function computes on its way."""
+    """Count the entries of all intermediate results of a function."""
     return _numbers(jax.make_jaxpr(function)(*args))
 
 
 def _numbers(jaxpr: Any) -> int:
     total = 0
     for eqn in jaxpr.eqns:
-        own = sum(math.prod(v.aval.shape) for v in eqn.outvars)
-        # What a call returns is among what it computes.
-        total += max(own, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
+        outputs = sum(math.prod(v.aval.shape) for v in eqn.outvars)
+        # The outputs of a call are among its inner results: count the larger only.
+        total += max(outputs, sum(map(_numbers, _jaxprs(list(eqn.params.values())))))
     return total
 
 
 def _jaxprs(params: Sequence[Any]) -> list[Any]:
     """Return the jaxprs among an equation's parameters, also those in tuples."""
-    found = []
+    jaxprs = []
     for param in params:
         if isinstance(param, (tuple, list)):
-            found += _jaxprs(param)
+            jaxprs += _jaxprs(param)
         elif isinstance(param, (ClosedJaxpr, Jaxpr)):
-            found.append(param)
-    return found
+            jaxprs.append(param)
+    return jaxprs

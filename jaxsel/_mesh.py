@@ -97,7 +97,7 @@ def _automatic(devices: np.ndarray, names: Sequence[Any]) -> jax.sharding.Mesh:
 
 
 def n_shards(mesh: jax.sharding.Mesh | None) -> int:
-    """Return among how many devices, or groups of copies, work is shared."""
+    """Return the size of the axis that work is shared over; 1 without a mesh."""
     return 1 if mesh is None else mesh.shape[AXIS]
 
 
@@ -114,8 +114,8 @@ def init_multihost(
 
     Args:
         coordinator_address: Host and port of process 0.
-        num_processes: How many processes take part.
-        process_id: Which of them this is.
+        num_processes: Number of processes.
+        process_id: Number of this process, from 0 on.
 
     Examples:
         >>> import jaxsel
@@ -131,9 +131,10 @@ def replicate(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Return the array, or a copy, where JAX's CPU devices can use its memory as is."""
+    """Return the array, copied if unaligned, so that JAX on CPUs can alias it."""
     if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
         return array
+    # NumPy aligns to 16 bytes only: allocate more, and start at a multiple of 64.
     room = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -147,7 +148,7 @@ def shard(tree: Any, mesh: jax.sharding.Mesh | None) -> Any:
 
 
 def gather(tree: Any) -> Any:
-    """Bring every array to this host, as NumPy, whole: shards on other hosts too."""
+    """Gather every array to this host as NumPy, shards on other hosts included."""
     if all(a.is_fully_addressable for a in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     from jax.experimental import multihost_utils
@@ -156,7 +157,7 @@ def gather(tree: Any) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """Bring an array that is spread over devices to this host; leave all else as it is.
+    """Gather an array that is spread over devices; return any other value as it is.
 
     Arrays of `jax.make_array_from_process_local_data` are spread, and those of a mesh
     with explicit axes, which refuse gathers.
@@ -173,34 +174,34 @@ def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
     sharding = value.sharding
     if not isinstance(sharding, jax.NamedSharding) or mesh.size == 1:
         return False
-    own = sharding.mesh
-    return isinstance(own, jax.sharding.Mesh) and (
-        own.devices.ravel().tolist() == mesh.devices.ravel().tolist()
+    array_mesh = sharding.mesh
+    return isinstance(array_mesh, jax.sharding.Mesh) and (
+        array_mesh.devices.ravel().tolist() == mesh.devices.ravel().tolist()
     )
 
 
 def automatic(value: jax.Array) -> jax.Array:
-    """Say of an array on the devices of a mesh that the mesh's axes are automatic.
+    """Relabel an array's sharding with automatic mesh axes.
 
-    Nothing moves. Explicit axes refuse gathers and sorts.
+    No data moves. Explicit axes refuse gathers and sorts.
     """
-    own: Any = value.sharding
-    plain = _automatic(own.mesh.devices, own.mesh.axis_names)
-    return _relabelled(value, jax.NamedSharding(plain, own.spec))
+    sharding: Any = value.sharding
+    plain = _automatic(sharding.mesh.devices, sharding.mesh.axis_names)
+    return _relabelled(value, jax.NamedSharding(plain, sharding.spec))
 
 
 def spread(
     value: jax.Array, mesh: jax.sharding.Mesh, rows: int, *, mode: Any = "constant"
 ) -> jax.Array:
-    """Split an array that `is_on` a mesh over "data", filled up to some rows.
+    """Shard an array that `is_on` a mesh over "data", padded to `rows` rows.
 
-    Shards go from device to device, if at all; no process has all of them at any time.
+    Shards go from device to device, if at all; no process ever holds all of them.
 
     Args:
         value: Array of shape `[n, ...]`.
         mesh: The devices.
-        rows: How many rows to have in the end.
-        mode: What to fill up with, as in `jax.numpy.pad`: zeros, if not given.
+        rows: Number of rows after padding.
+        mode: Padding mode, as in `jax.numpy.pad`: zeros, if not given.
     """
     value = automatic(value)
     source: Any = value.sharding
@@ -220,9 +221,9 @@ def _filled(sharding: jax.NamedSharding) -> Callable[[jax.Array, int, Any], jax.
 
 
 def on_axis(tree: Any, mesh: jax.sharding.Mesh, axis: str | None) -> Any:
-    """Say of arrays split over `along(mesh, axis)` that they are split over `mesh`.
+    """Relabel arrays that are split over `along(mesh, axis)` as split over `mesh`.
 
-    Nothing moves: each shard stays on its device.
+    No data moves: each shard stays on its device.
     """
     sharding = jax.NamedSharding(mesh, jax.P(axis_of(mesh, axis)))
     return jax.tree.map(lambda array: _relabelled(array, sharding), tree)

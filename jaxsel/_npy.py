@@ -1,4 +1,4 @@
-"""Array files of NumPy, read without pickles: whatever is wrong is a ValueError."""
+"""Array files of NumPy, read without pickles; malformed files raise ValueError."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""All that NumPy raises for a file that was cut or changed: a header is a literal of
-Python, with what its tokenizer and parser refuse."""
+"""Exceptions that NumPy raises for a damaged file: a header is a Python literal, so
+those of its tokenizer and parser are among them."""
 
 
 def map_array(path: str | os.PathLike[str]) -> np.ndarray:
@@ -57,7 +57,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ValueError: As `map_array`.
     """
     try:
-        # Opened here: np.load leaves a file open that it cannot read.
+        # Opened here: np.load does not close a file that it cannot read.
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (AttributeError, *DAMAGED) as error:  # without names: a single array

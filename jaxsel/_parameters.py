@@ -50,31 +50,31 @@ class Form:
     def pick(self, gradient: Any) -> dict[str, Any]:
         """Return the selected leaves of a gradient, found by their paths.
 
-        The gradient may be of the parameters' structure, or a module's where those are
-        its state, or what `pick` returned.
+        The gradient may have the parameters' structure, be a module whose state they
+        are, or a result of `pick`.
 
         Raises:
             ValueError: If one is missing.
         """
-        found = {_path(path): leaf for path, leaf in _flatten(gradient)[0]}
-        missing = [path for path in self.paths if path not in found]
+        leaves = {_path(path): leaf for path, leaf in _flatten(gradient)[0]}
+        missing = [path for path in self.paths if path not in leaves]
         if missing:
             raise ValueError(
                 f"the gradient must have the form of the selected parameters, but has "
-                f"no leaf {missing[0]!r}; it has {_listed(found)}"
+                f"no leaf {missing[0]!r}; it has {_listed(leaves)}"
             )
-        return {path: found[path] for path in self.paths}
+        return {path: leaves[path] for path in self.paths}
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Parameters in parts, an argument of jitted functions whatever they were made of.
+    """Parameters of any model library, split in two, as a pytree for jitted functions.
 
     Attributes:
         selected: The arrays to differentiate by, under their paths.
         others: All other arrays.
-        form: How to put them together again.
+        form: The structure to merge them into.
     """
 
     selected: dict[str, jax.Array]
@@ -112,7 +112,7 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
     Args:
         params: A pytree: nested dicts, a Flax NNX module or state, Linen variables, an
             Equinox module. Leaves that are not arrays stay aside, and must be hashable.
-        wrt: What to select among the floating-point arrays. None takes all, except the
+        wrt: Leaves to select among the floating-point arrays. None takes all, but the
             NNX variables that are not `nnx.Param` and the Linen collections other than
             `params`. One or several globs take the paths they match (`*` matches
             slashes too). A predicate gets the path and the leaf.
@@ -159,7 +159,7 @@ def split(params: Any, wrt: Wrt = None) -> Parameters:
 def example_loss(
     loss: Loss, parameters: Parameters, selected: Mapping[str, jax.Array], example: Any
 ) -> jax.Array:
-    """Call the loss with some values of the selected parameters; check what it does.
+    """Return the loss of one example at `selected`, checked to be a pure scalar.
 
     Raises:
         ValueError: If it is not a scalar, or uses layers in training mode.
@@ -179,7 +179,7 @@ def example_loss(
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse what is no hashable function, or uses a model in training mode."""
+    """Raise unless the loss is a hashable function of no model in training mode."""
     try:
         hash(loss)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Small things that kernels need on every platform, written as each likes them."""
+"""Kernel operations with platform-specific fast paths."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def scatter_index(index: jax.Array) -> jax.Array:
-    """Give indices another type for a scatter than for a gather.
+    """Cast indices to uint32 for a scatter, so that it shares none with a gather.
 
     Under vmap XLA:CPU builds batch-and-row index pairs for each of them. If both want
     the same pairs it builds them once, in memory, and reads them back: 3 times slower
@@ -29,10 +29,10 @@ def take(values: jax.Array, indices: jax.Array) -> jax.Array:
 
     Args:
         values: Array of shape `[n, ...]`.
-        indices: Array of any shape, of integers from 0 to n - 1: others give anything.
+        indices: Integers from 0 to n - 1, of any shape. Others are undefined behaviour.
 
     Returns:
-        Array of the indices' shape, and the rest of that of `values`.
+        Array of shape `[*indices.shape, ...]`.
     """
     return jnp.asarray(values).at[indices].get(mode="promise_in_bounds")
 
@@ -43,10 +43,10 @@ def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any
 
 
 class _OneThread:
-    """Keeps BLAS at one thread from the first entry to the last exit of any thread.
+    """Context that keeps BLAS at one thread from the first entry to the last exit.
 
-    Limits hold for the process: contexts that restored them one by one would, where
-    two threads overlap, leave the limit of the other behind.
+    Limits hold for the whole process: if each context restored its own, two that
+    overlap could leave the limit of one behind.
     """
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ _ONE_THREAD = _OneThread()
 def one_thread() -> contextlib.AbstractContextManager[None]:
     """Return a context in which BLAS does not split small matrices among threads.
 
-    These wait for each other: on a busy machine decompositions take 20 times as long.
+    Threads wait for each other: on a busy machine decompositions take 20 times as long.
     """
     return _ONE_THREAD
 
 
 @functools.lru_cache(1)  # a search among the loaded libraries takes 4 ms
 def _blas(modules: int) -> Any:
-    """Return the libraries that are loaded, anew where `modules` have come."""
+    """Return a controller of the loaded BLAS libraries; cached per module count."""
     del modules
     try:
         import threadpoolctl

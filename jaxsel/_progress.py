@@ -16,13 +16,13 @@ _T = TypeVar("_T")
 _AFTER = 1.0  # seconds of compiling that go unmentioned
 _LOOK = 0.2  # seconds between two looks
 
-# JAX tells when each of these has ended, and compiles at once what it has lowered.
+# JAX reports the end of each of these events; compilation starts when lowering ends.
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def bar_class() -> Any:
-    """Return tqdm's bar for where this runs.
+    """Return tqdm's class of bars for a notebook or a terminal.
 
     Notebooks without ipywidgets get a line of text. `tqdm.auto` warns of that, and
     tests turn warnings into errors.
@@ -39,8 +39,8 @@ def track(
 ) -> Iterator[_T]:
     """Yield the items, with a bar while `progress` is on.
 
-    Where the first item, or what the caller does with it, compiles for more than a
-    second, the bar says so until that is done.
+    If the first step, in the iterator or in the caller's loop, compiles for more than a
+    second, the bar says so until it is done.
     """
     if not progress:
         yield from items
@@ -56,11 +56,11 @@ def track(
 
 @contextlib.contextmanager
 def first_step(bar: Any) -> Iterator[Callable[[], None]]:
-    """Have a bar of tqdm say that it compiles, until the first step is done.
+    """Show "compiling" on a tqdm bar until the first step is done.
 
     Yields:
-        What to call after each step. Programs that other processes compile are not
-        noticed.
+        A function to call after each step. Compilation in other processes goes
+        unnoticed.
     """
     spent, begun = [0.0], dict[int, float]()
     ended = threading.Event()

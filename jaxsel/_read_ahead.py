@@ -1,4 +1,4 @@
-"""Reading ahead: one thread fetches what comes next while the caller is at work."""
+"""Reading ahead: one thread fetches the next items while the caller is at work."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def read_ahead(items: Iterator[_T], ahead: int) -> Generator[_T, None, None]:
     closed: use `contextlib.closing` where a loop may be left early.
 
     Args:
-        items: What to fetch; used by that thread only.
-        ahead: How many items may wait; 0 fetches each when it is asked for.
+        items: Items to fetch; used by that thread only.
+        ahead: Most items that may wait; 0 fetches each when it is asked for.
     """
     if not ahead:
         yield from items

@@ -1,7 +1,7 @@
 """Results as files: arrays, and static fields as JSON, in one `.npz` without pickle.
 
 A sha256 of all members lies among them. It is compared before any of them is parsed, so
-that what was damaged or changed is neither taken nor reaches a parser.
+that damaged or changed files are refused before they reach a parser.
 """
 
 from __future__ import annotations

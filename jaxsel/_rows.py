@@ -35,8 +35,8 @@ class RowChunk(NamedTuple):
         start: Number of the first of them.
         features: `[b, ...]`.
         labels: `[b]`, or None where the source has none.
-        state: Where the pass goes on after them, for `Rows.chunks(start=...)`: a
-            mapping that JSON can hold.
+        state: Position of the pass after them, for `Rows.chunks(start=...)`: a mapping
+            that JSON can hold.
     """
 
     start: int
@@ -54,13 +54,13 @@ class Source(abc.ABC):
     """A source of rows; each kind of file has its own.
 
     Attributes:
-        n: How many rows there are, or None if only a pass can tell.
+        n: Number of rows, or None if only a pass can tell.
         row_shape: Shape of the features of one row.
         dtype: Their type.
         has_labels: Whether rows have labels.
-        labels_apart: Whether labels are in other files than features, so that a read of
-            both costs what two reads cost.
-        about: A description by which a checkpoint tells other data.
+        labels_apart: Whether labels are in other files than features, so that reading
+            both costs two reads.
+        about: A description by which a checkpoint recognises other data.
     """
 
     n: int | None
@@ -104,7 +104,7 @@ class Source(abc.ABC):
         return ""
 
     def verify(self) -> None:  # noqa: B027 - of many sources nothing can be said
-        """Raise a ValueError if the source is no longer what it was when opened."""
+        """Raise a ValueError if the source has changed since it was opened."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,10 +114,10 @@ class Rows:
     Made by `jaxsel.data.open_rows`. Functions that work in one pass take it where they
     take arrays: `jaxsel.retrieve`, `filter.streamed_losses`, `streamed_values`. Others
     read it whole, as `np.asarray(rows)` does. Slices, numbers and arrays of numbers
-    index it, and read what they ask for each time.
+    index it, and each index reads its rows anew.
 
     Attributes:
-        source: What it reads from.
+        source: The source that it reads from.
         begin: Number of its first row in the source; not 0 after `shard`.
         end: Number after its last row in the source; None if only a pass can tell.
     """
@@ -178,11 +178,11 @@ class Rows:
     ) -> np.ndarray:
         del copy
         if self.end is not None:
-            found = self.read(0, len(self))
+            features = self.read(0, len(self))
         else:
             parts = [part.features for part in self.chunks(4096, check=False)]
-            found = np.concatenate(parts)
-        return found if dtype is None else found.astype(dtype, copy=False)
+            features = np.concatenate(parts)
+        return features if dtype is None else features.astype(dtype, copy=False)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Return the features of a row, a slice of rows, or rows by their numbers."""
@@ -203,8 +203,8 @@ class Rows:
                 "rows must be indexed by a slice, a number, an array of numbers or a "
                 f"mask of shape ({n},), got {rows!r}"
             )
-        found = self.take(index.reshape(-1))
-        return found if index.ndim else found[0]
+        features = self.take(index.reshape(-1))
+        return features if index.ndim else features[0]
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the features of rows `start` to `stop`, `[stop - start, ...]`.
@@ -246,9 +246,9 @@ class Rows:
         if rows.size and not (-n <= rows.min() and rows.max() < n):
             wrong = rows[(rows < -n) | (rows >= n)][0]
             raise IndexError(f"indices must be rows from 0 to {n - 1}, got {wrong}")
-        found = np.empty((len(rows), *self.source.row_shape), self.dtype)
+        features = np.empty((len(rows), *self.source.row_shape), self.dtype)
         if not len(rows):
-            return found
+            return features
         order, back = np.unique(rows % n, return_inverse=True)
         ends = np.flatnonzero(np.diff(order) != 1) + 1
         runs = (
@@ -275,7 +275,7 @@ class Rows:
             start: Row to begin with, or the `state` of the last chunk that was used.
                 With a state, an iterator of grain goes on where it was; other
                 iterators are read again up to there.
-            ahead: How many chunks the thread may hold; 0 reads without a thread.
+            ahead: Most chunks that the thread may hold; 0 reads without a thread.
             check: Whether to refuse NaN and infinity.
 
         Yields:
@@ -289,8 +289,8 @@ class Rows:
         chunk_size = check_count("chunk_size", chunk_size)
         ahead = check_count("ahead", ahead, minimum=0)
         state = _as_state(start, self.n)
-        found = self._checked(chunk_size, state, check)
-        with contextlib.closing(read_ahead(found, ahead)) as chunks:
+        checked = self._checked(chunk_size, state, check)
+        with contextlib.closing(read_ahead(checked, ahead)) as chunks:
             yield from chunks
 
     def shard(self, index: int | None = None, count: int | None = None) -> Rows:
@@ -299,8 +299,8 @@ class Rows:
         Row 0 of the part is row `begin` of the source.
 
         Args:
-            index: Which part, from 0 on; `jax.process_index()` if None.
-            count: How many parts; `jax.process_count()` if None.
+            index: Number of the part, from 0 on; `jax.process_index()` if None.
+            count: Number of parts; `jax.process_count()` if None.
 
         Raises:
             ValueError: If a number is out of range, or there are fewer rows than parts.
@@ -390,7 +390,7 @@ class LabelsOf(Source):
 
 
 def in_step(features: Any, labels: Rows) -> bool:
-    """Return whether labels are those of the same rows, which one read brings."""
+    """Return whether features and labels are of the same rows, so one read has both."""
     return (
         isinstance(features, Rows)
         and isinstance(labels.source, LabelsOf)

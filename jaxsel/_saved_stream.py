@@ -1,4 +1,4 @@
-"""The findings of a pass over rows, and its position, in a folder."""
+"""Checkpoints of a pass over rows: its arrays and its position, in a folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class SavedStream:
     """Arrays of a pass, replaced every few chunks.
 
     Args:
-        folder: Where they are kept, or None to keep nothing.
+        folder: Folder to save to, or None to save nothing.
         every: Chunks between two saves.
-        settings: What decides the result, as JSON or by `str`.
-        trees: Arrays that do, too.
+        settings: Settings that decide the result, as JSON or by `str`.
+        trees: Arrays that decide it, too.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class SavedStream:
             self._saved = Checkpoints(folder, run_digest(plain, *trees))
 
     def load(self) -> tuple[dict[str, np.ndarray], Any] | None:
-        """Return the arrays, and what else `save` was given, or None."""
-        found = None if self._saved is None else self._saved.load_arrays()
-        if found is None:
+        """Return the arrays and the `rest` that `save` was given, or None."""
+        arrays = None if self._saved is None else self._saved.load_arrays()
+        if arrays is None:
             return None
-        about = json.loads(found.pop("about").tobytes())
+        about = json.loads(arrays.pop("about").tobytes())
         self.done = self._kept = int(about["done"])
-        return found, about["rest"]
+        return arrays, about["rest"]
 
     def count(self) -> bool:
         """Count a chunk; return whether to save now."""
@@ -52,10 +52,10 @@ class SavedStream:
         return self._saved is not None and self.done % self.every == 0
 
     def save(self, arrays: Mapping[str, Any], rest: Any) -> None:
-        """Keep arrays, and what JSON can hold, unless that was done at this chunk."""
+        """Save arrays and `rest`, which JSON can hold, unless this chunk is saved."""
         if self._saved is None or self.done <= self._kept:
             return
         text = json.dumps({"done": self.done, "rest": rest}).encode()
-        whole = {name: np.asarray(array) for name, array in arrays.items()}
-        self._saved.save(self.done, {**whole, "about": np.frombuffer(text, np.uint8)})
+        on_host = {name: np.asarray(array) for name, array in arrays.items()}
+        self._saved.save(self.done, {**on_host, "about": np.frombuffer(text, np.uint8)})
         self._kept = self.done

@@ -29,9 +29,9 @@ def origin(x: np.ndarray) -> np.ndarray:
     """
     zero = np.zeros(x.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):  # too large for float32 anyway
-        # Some rows tell of most columns that they are not.
-        some = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64)
-        likely = np.flatnonzero(np.abs(some.mean(0)) > _FAR / 2 * some.std(0))
+        # A sample of rows rules most columns out; half of `_FAR` allows for its error.
+        sample = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64)
+        likely = np.flatnonzero(np.abs(sample.mean(0)) > _FAR / 2 * sample.std(0))
         columns = x[:, likely].astype(np.float64)
         scale = columns.std(axis=0)
         far = (np.abs(columns.mean(axis=0)) > _FAR * scale) & (scale > 0)

@@ -12,9 +12,9 @@ from pathlib import Path
 def locked_scratch(name: str, root: Path) -> Iterator[Path]:
     """Hold the only lock for `name`, and an empty folder to work in.
 
-    Waits while another process has it. The lock goes when its process does, however
-    that ends; whatever a killed one left is removed by the next. The folder is on the
-    same file system as `root`, so that what is finished can be moved in one step.
+    Waits while another process has it. The lock ends with its process, however that
+    ends; files of a killed process are removed by the next. The folder is on the same
+    file system as `root`, so that results can be moved there in one step.
     """
     hidden = root / ".jaxsel"
     hidden.mkdir(parents=True, exist_ok=True)

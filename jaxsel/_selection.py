@@ -1,4 +1,4 @@
-"""`Selection`: what every choice of samples returns."""
+"""`Selection`: the result of every function that chooses samples."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ._show import compared, is_readable, show, show_first
 class Selection:
     """Chosen samples, best first, with their weights.
 
-    It has the length of what was chosen, and its items are positions, so that it goes
-    wherever a list of them does: `x[selection]`, `frame.iloc[selection]`,
+    Its length is the number of chosen samples, and its items are positions, so that it
+    serves as a list of them: `x[selection]`, `frame.iloc[selection]`,
     `torch.utils.data.Subset(dataset, selection)`, `dataset.select(selection)`.
 
     Attributes:
-        indices: Array of shape `[k]`, int32. What a kernel returns, and what is left of
-            several targets at once, is padded: entries from `n_valid` on.
+        indices: Array of shape `[k]`, int32. Results of kernels, and of several targets
+            at once, are padded: entries from `n_valid` on.
         weights: Array of shape `[k]`: training weights; 0 where padded.
         n_valid: Scalar int32: how many entries are filled.
-        method: How the choice was made.
+        method: Method of the choice, with its parameters.
 
     Examples:
         >>> import numpy as np
@@ -59,8 +59,8 @@ class Selection:
 
     def __getitem__(self, key: Any) -> Any:
         """Return the position of the sample at a place in the order, or of several."""
-        found = self.to_numpy()[key]
-        return found if isinstance(found, np.ndarray) else int(found)
+        positions = self.to_numpy()[key]
+        return positions if isinstance(positions, np.ndarray) else int(positions)
 
     def to_numpy(self) -> np.ndarray:
         """Return the positions of the chosen samples, best first, without padding."""
@@ -76,8 +76,8 @@ class Selection:
 
         As it is where that can't be told, while traced, or of several targets.
         """
-        whole = is_readable(self.indices, self.weights, self.n_valid)
-        if not whole or self.indices.ndim != 1 or len(self) == len(self.indices):
+        readable = is_readable(self.indices, self.weights, self.n_valid)
+        if not readable or self.indices.ndim != 1 or len(self) == len(self.indices):
             return self
         # By NumPy: a slice by JAX is a program to compile for each length.
         indices, weights = (
@@ -100,7 +100,7 @@ class Selection:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Selection:
-        """Read what `save` wrote.
+        """Read a selection from a file that `save` wrote.
 
         Raises:
             ValueError: If the file holds something else.

@@ -19,8 +19,8 @@ def staged(
     """Yield a temporary path beside each, and move all into place on success.
 
     They are moved in the order given, once all of them are on disk. A run that fails or
-    is killed before leaves what was there; one that is killed between two moves leaves
-    the first files new and the others old, so that files which must fit carry each
+    is killed before that leaves the old files; one that is killed between two moves
+    leaves the first files new and the others old, so files that must fit carry each
     other's hashes.
 
     Args:
@@ -52,13 +52,13 @@ def staged(
         for part in parts:
             part.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not there, or others wrote to it
-            for made in missing:
-                made.rmdir()
+            for directory in missing:
+                directory.rmdir()
         raise
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     if os.name == "nt":  # which opens no folder, and syncs what is open for writing
         return
     handle = os.open(path, os.O_RDONLY)
@@ -72,7 +72,7 @@ def _sync(path: Path) -> None:
 
 
 def _last_written(paths: Sequence[Path], parts: Sequence[Path]) -> Path:
-    """Return the file that was being written, or the first if none was."""
+    """Return the file written last, or the first path if none was begun."""
     started = [
         (part.stat().st_mtime_ns, path)
         for part, path in zip(parts, paths, strict=True)

@@ -22,7 +22,7 @@ _GAPS = frozenset(
     + ["null", "none", "nil", "missing", "unknown", "#value!", "#div/0!", "0000-00-00"]
 )
 _NEARLY = 0.95  # share of the texts that must be read: the others become gaps
-_MOSTLY = 0.8  # from here on it is said that a column is nearly of numbers
+_MOSTLY = 0.8  # share from which on a message says that a column is nearly numeric
 _FEW = 20  # distinct texts up to which a column may have codes rather than numbers
 
 _SIGNS = str.maketrans(
@@ -73,7 +73,7 @@ class Reading:
         form: One of `FORMS`.
         values: Numbers, or dates as days since 1970; NaN where there is none, `[n]`.
         unread: Places of texts that are neither a value nor a usual sign of a gap.
-        guess: What was assumed, as a clause after the column's name; or nothing.
+        guess: The assumption made, as a clause after the column's name; or "".
     """
 
     kind: str
@@ -95,13 +95,13 @@ def read_texts(
     form: str = "",
     prefer: str = "",
 ) -> Reading | str | None:
-    """Read texts as numbers or dates, if that is what nearly all of them are.
+    """Read texts as numbers or dates, if nearly all of them are.
 
     Args:
         texts: None is a gap.
-        kind: What they must be, "number" or "date", if it is known; then all that can
-            be read is, by `form`.
-        form: How they are written, where `kind` is known.
+        kind: "number" or "date", if it is known; then all texts that can be read are,
+            by `form`.
+        form: Notation of the texts, where `kind` is known.
         prefer: The form of numbers that may be read in two ways.
 
     Returns:
@@ -127,7 +127,7 @@ _Table = dict[str, float]
 def _reading(
     kind: str, texts: Sequence[str | None], table: _Table, form: str, guess: str
 ) -> Reading:
-    """Look all texts up in the table of those that were read."""
+    """Return the values of all texts by the table of distinct ones."""
     values = np.array([table.get(t, math.nan) if t else math.nan for t in texts], float)
     unread = [
         i
@@ -140,7 +140,7 @@ def _reading(
 def _numbers(
     counts: Counter[str], form: str | None, prefer: str
 ) -> tuple[_Table, str, str] | str | None:
-    """Read distinct texts as numbers; `form` is None where it is to be guessed."""
+    """Read distinct texts as numbers; `form` None guesses their notation."""
     words = {text: text.strip().casefold() for text in counts}
     if counts and set(words.values()) <= set(_TRUTH):
         return {text: _TRUTH[word] for text, word in words.items()}, "", ""
@@ -173,9 +173,9 @@ def _numbers(
     guess = f"is read as numbers, {odd!r} as {table[odd]:g}"
     readings = [by_form.get(odd) for by_form in tables.values()]
     if None not in readings and len({*readings}) > 1 and len({*read.values()}) == 1:
-        whole = table[odd] % 1 == 0
+        integral = table[odd] % 1 == 0
         guess += ", which is a guess: the mark might be " + (
-            "the decimal one" if whole else "between thousands"
+            "the decimal one" if integral else "between thousands"
         )
     if "%" in units:
         best = f"{best}, percent".lstrip(", ")
@@ -248,8 +248,8 @@ def _dates(counts: Counter[str], form: str) -> tuple[_Table, str, str] | None:
     if other:
         texts = pd.Series({text: text.strip() for text in other}, dtype=object)
         tables.append(_days(texts, format="ISO8601"))
-        rest = texts[[text not in tables[-1] for text in other]]
-        named = rest[[_NAMED.fullmatch(text) is not None for text in rest]]
+        unread = texts[[text not in tables[-1] for text in other]]
+        named = unread[[_NAMED.fullmatch(text) is not None for text in unread]]
         if len(named):
             tables.append(_days(named, format="mixed"))
     table = {text: day for part in tables for text, day in part.items()}

@@ -1,8 +1,8 @@
 """Layers in training mode, which give one example no gradient of its own.
 
 A loss that is called with a Flax NNX module, or its state, is watched while it is
-traced: it must not change statistics of a batch or draw random numbers. What a loss
-closes over, such as the `GraphDef` of a split module, is searched for layers that do.
+traced: it must not change batch statistics or draw random numbers. Values that a loss
+closes over, such as the `GraphDef` of a split module, are searched for layers that do.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def check_unchanged(before: dict[str, Any], params: Any) -> None:
     """Refuse parameters that a loss has changed.
 
     Args:
-        before: What `mutable_leaves` returned before the loss was called.
-        params: What it was called with.
+        before: Result of `mutable_leaves` before the loss was called.
+        params: Parameters that it was called with.
 
     Raises:
         ValueError: If a statistic or a random state is another than before.
@@ -67,15 +67,15 @@ def check_closure(loss: Any) -> None:
     for name, value in _closed_over(loss):
         if isinstance(value, nnx.GraphDef):
             leaves = [np.zeros(())] * value.num_leaves
-            found = training_layer(nnx.unflatten(value, leaves))
+            layer = training_layer(nnx.unflatten(value, leaves))
         elif isinstance(value, nnx.Module):
-            found = training_layer(value)
+            layer = training_layer(value)
         else:
             continue
-        if found:
+        if layer:
             raise ValueError(
                 f"loss must use a model in evaluation mode, but in {name!r} the layer "
-                f"{found} is in training mode: an example has no gradient of its own. "
+                f"{layer} is in training mode: an example has no gradient of its own. "
                 f"{_REMEDY}"
             )
 
@@ -94,8 +94,8 @@ def training_layer(module: Any) -> str | None:
 
 
 def _closed_over(loss: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function uses from outside, and what functions beside it use."""
-    seen: set[int] = set()
+    """Yield a loss and, recursively, the named values its functions refer to."""
+    visited: set[int] = set()
     home = loss
     while isinstance(home, functools.partial):
         home = home.func
@@ -103,9 +103,9 @@ def _closed_over(loss: Any) -> Iterator[tuple[str, Any]]:
     queue: list[tuple[str, Any]] = [("loss", loss)]
     while queue:
         name, value = queue.pop()
-        if id(value) in seen:
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         yield name, value
         if isinstance(value, functools.partial):
             queue += [(name, value.func), *value.keywords.items()]
@@ -120,18 +120,18 @@ def _closed_over(loss: Any) -> Iterator[tuple[str, Any]]:
 
 def _names(function: types.FunctionType, home: Any) -> list[tuple[str, Any]]:
     """Return the values of a function's free variables and globals."""
-    found: list[tuple[str, Any]] = []
+    values: list[tuple[str, Any]] = []
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         try:
-            found.append((name, cell.cell_contents))
+            values.append((name, cell.cell_contents))
         except ValueError:  # not set yet
             continue
     if function.__module__ == home:  # no walk through libraries
         for name in _globals(function.__code__):
             if name in function.__globals__:
-                found.append((name, function.__globals__[name]))
-    return found
+                values.append((name, function.__globals__[name]))
+    return values
 
 
 def _globals(code: types.CodeType) -> set[str]:

@@ -1,4 +1,4 @@
-"""Functions of JAX whose own types are incomplete, with those that they have."""
+"""Typed wrappers of JAX functions with incomplete type annotations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def fori_loop(
     body: Callable[[jax.Array, _T], _T],
     carry: _T,
 ) -> _T:
-    """Return what the body makes of a carry, step by step: `jax.lax.fori_loop`."""
+    """Apply the body to a carry from `start` to `stop` - 1: `jax.lax.fori_loop`."""
     return lax.fori_loop(start, stop, body, carry)
 
 
@@ -89,7 +89,7 @@ def gradient(function: Callable[[_T], jax.Array]) -> Callable[[_T], _T]:
 def gradient_and_rest(
     function: Callable[[_T], tuple[jax.Array, _U]],
 ) -> Callable[[_T], tuple[_T, _U]]:
-    """Return the derivative, and what a function returns besides: `jax.grad`."""
+    """Return the derivative and auxiliary output: `jax.grad` with `has_aux`."""
     return jax.grad(function, has_aux=True)
 
 
@@ -178,7 +178,7 @@ def vjp(
 def while_loop(
     more: Callable[[_T], jax.Array], body: Callable[[_T], _T], carry: _T
 ) -> _T:
-    """Return what the body makes of a carry, while `more`: `jax.lax.while_loop`."""
+    """Apply the body to a carry while `more(carry)`: `jax.lax.while_loop`."""
     return lax.while_loop(more, body, carry)
 
 

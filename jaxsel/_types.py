@@ -31,12 +31,13 @@ Reduce = Literal["mean", "max"] | None
 
 
 class Provenance(NamedTuple):
-    """Digests of the inputs of a computation, by which `merge` refuses what differs.
+    """Digests of a computation's inputs, which `merge` compares.
 
     Attributes:
-        source: What values that are merged must share, by name: digests of training
-            data and options.
-        parts: What has been counted: validation points, or the samples of a key.
+        source: Digests of training data and options, by name; merged values must have
+            the same.
+        parts: Names of counted validation points, or of the samples of a key; merged
+            values must share none.
     """
 
     source: dict[str, str]
@@ -48,8 +49,8 @@ class Provenance(NamedTuple):
     jax.tree_util.register_dataclass,
     data_fields=("values", "count", "m2", "error_bound"),
     meta_fields=("method", "reduce", "index"),
-    # Known of a result, not of what a transformation makes of it; and it must not make
-    # trees differ, or programs be compiled again.
+    # Dropped: transformed arrays have another origin, and as static metadata it would
+    # make tree structures differ and programs recompile.
     drop_fields=("provenance",),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,17 +62,17 @@ class Values:
             each validation point.
         count: Scalar int32: how many validation points (or permutations) were averaged;
             `[n]` where each training point has its own number.
-        m2: Array of shape `[n]`: the sum over those of the squared deviation from the
-            mean, from which `stderr` follows and with which disjoint results merge.
-            Sampled values have more where few samples, or equal ones, say too little of
-            the error; see the estimator. None unless `reduce="mean"`.
+        m2: Array of shape `[n]`: the sum of their squared deviations from the mean,
+            from which `stderr` follows and with which disjoint results merge. Larger
+            for sampled values where few samples, or equal ones, would understate the
+            error; see the estimator. None unless `reduce="mean"`.
         error_bound: Array of the shape of `values`, or None. Each value is certified to
             be within this distance of the exact one. None means that the values are
             exact up to rounding.
-        method: How they were computed, with every parameter that matters.
-        reduce: How validation points were combined: "mean", "max" or None (not at all).
-        provenance: What they were computed from, by which `merge` knows what was
-            counted already; None if unknown, such as after `jax.jit`.
+        method: Name of the method, with every parameter that matters.
+        reduce: Reduction over validation points: "mean", "max" or None (none).
+        provenance: Digests of the inputs, by which `merge` refuses to count a point
+            twice; None if unknown, such as after `jax.jit`.
         index: The labels of the rows where the training points came as a DataFrame with
             an index of its own, or of owners where these were valued, else None.
             `to_pandas` uses it; all else counts by position.
@@ -115,8 +116,8 @@ class Values:
     def __getitem__(self, key: Any) -> Any:
         """Return the value at a position; at a slice, a mask or positions, `Values`.
 
-        Positions are those of points, also with `reduce=None`. What is left of the
-        points can no longer be merged with results of others.
+        Positions count points, also with `reduce=None`. The result has no provenance,
+        and can no longer be merged.
         """
         rows = np.arange(len(self))[key]
         if rows.ndim == 0:
@@ -182,9 +183,9 @@ class Values:
     def bottom(self, k: int) -> np.ndarray:
         """Return the positions of the `k` least valuable points, worst first, `[k]`.
 
-        Row numbers, as those of `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of
-        equal values the higher position is first; NaN, where a value is unknown, last,
-        with a warning.
+        Row numbers, as for `top`: for a DataFrame `x.iloc[values.bottom(k)]`. Of equal
+        values the higher position is first; NaN, where a value is unknown, last, with a
+        warning.
 
         Raises:
             ValueError: If `k` is negative or above n, or no value is known.
@@ -196,14 +197,14 @@ class Values:
     def rank(self) -> np.ndarray:
         """Return each point's rank, `[n]`, by position: 0 is the most valuable one.
 
-        Points whose value is NaN, that is unknown, have the last ranks.
+        Points with an unknown value, NaN, have the last ranks.
         """
         rank = np.empty(len(self), np.int64)
         rank[self._best_first()] = np.arange(len(self))
         return rank
 
     def to_pandas(self, *, labels: npt.ArrayLike | None = None) -> pd.DataFrame:
-        """Return one row a point: value, rank, and what else is known of it.
+        """Return a data frame with one row per point: value, rank, error estimates.
 
         Where the points came as a DataFrame its index is the frame's, so that
         `x.loc[values.to_pandas().nsmallest(40, "value").index]` are the 40 worst.
@@ -256,7 +257,7 @@ class Values:
         Equals the result of one call over all of them, up to rounding: means and
         second moments by the pairwise update of Chan, Golub and LeVeque (The American
         Statistician 37, 1983), maxima by maxima, rows (`reduce=None`) by appending.
-        Sampled values merge with those of the same utility under other keys.
+        Sampled values merge with others of the same utility under other keys.
 
         Points that overlap in part go unnoticed; so does all of it where `provenance`
         is None.
@@ -274,7 +275,7 @@ class Values:
     def by_owner(self, owners: npt.ArrayLike) -> Values:
         """Return the sum over the points of each owner, with `index` their labels.
 
-        Standard errors are lost: those of sums do not follow from those of points.
+        Standard errors are dropped: points' errors do not determine a sum's.
 
         Args:
             owners: The owner of each point, `[n]`, by labels of any kind.
@@ -292,7 +293,7 @@ class Values:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Values:
-        """Read what `save` wrote.
+        """Read values from a file that `save` wrote.
 
         Raises:
             ValueError: If the file holds something else.
@@ -301,10 +302,11 @@ class Values:
 
     def _merge_one(self, other: Values) -> Values:
         for name in ("method", "reduce"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
+            setting, other_setting = getattr(self, name), getattr(other, name)
+            if setting != other_setting:
                 raise ValueError(
-                    f"cannot merge values whose {name} differs: {mine!r} and {theirs!r}"
+                    f"cannot merge values whose {name} differs: {setting!r} and "
+                    f"{other_setting!r}"
                 )
         if len(self) != len(other):
             raise ValueError(
@@ -324,13 +326,17 @@ class Values:
         bounds = _both(self.error_bound, other.error_bound, a, b)
         m2 = None
         if self.reduce == "mean":
-            # Of no samples the mean is NaN, and the other one counts.
+            # A mean of no samples is NaN: replace it, as its weight is 0.
             a, b = np.where(n_a == 0, b, a), np.where(n_b == 0, a, b)
+            # Pairwise update of mean and m2 (Chan, Golub & LeVeque 1983), in float64:
+            # sums of squares would cancel.
             delta = b - a
             values = a + delta * (n_b / total)
             if self.m2 is not None and other.m2 is not None:
                 m2 = np.asarray(self.m2, np.float64) + np.asarray(other.m2, np.float64)
                 m2 = jnp.asarray(m2 + delta**2 * (n_a * n_b / total), dtype)
+            # Triangle inequality: the error of a weighted mean is at most that mean of
+            # the bounds.
             bound = None if bounds is None else (n_a * bounds[0] + n_b * bounds[1])
             if bound is not None:
                 bound = _round_up(bound / total, values, dtype)
@@ -395,14 +401,14 @@ def _restored(static: dict[str, Any]) -> dict[str, Any]:
 def _columns_at(
     array: jax.Array | None, *, rows: np.ndarray, n: int
 ) -> jax.Array | None:
-    """Return what an array of points, on its last axis, has of some of them."""
+    """Index the last axis by `rows` if its size is n, else return the array as is."""
     if array is None or array.ndim == 0 or array.shape[-1] != n:
         return array
     return jnp.asarray(np.asarray(array)[..., rows])
 
 
 def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
-    """Return what two results were computed from, if they may be merged."""
+    """Join the provenance of two results; raise if they must not be merged."""
     if a is None or b is None:
         return None
     names = dict.fromkeys([*a.source, *b.source])
@@ -424,7 +430,7 @@ def _join(a: Provenance | None, b: Provenance | None) -> Provenance | None:
 def _both(
     a: jax.Array | None, b: jax.Array | None, like_a: np.ndarray, like_b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return two error bounds; that of an exact result (None) is zero."""
+    """Return two error bounds, 0 for an exact result; None if both are exact."""
     if a is None and b is None:
         return None
     return (
@@ -434,6 +440,8 @@ def _both(
 
 
 def _round_up(bound: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
-    """Widen a bound by what rounding the values, and itself, may cost."""
+    """Widen a bound by the rounding error of the values, and of itself."""
+    # Rounding to `dtype` moves a value and its bound by half an ulp each: `spacing`
+    # covers the first, `nextafter` the second.
     bound = (bound + np.spacing(np.abs(values).astype(dtype))).astype(dtype)
     return np.nextafter(bound, np.inf, dtype=dtype)

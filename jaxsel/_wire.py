@@ -24,10 +24,10 @@ MAX_BYTES = 1 << 30
 _LARGEST = (1 << 32) - (1 << 16)  # bytes: sizes in a zip archive have 32 bits
 _MAX_HEADER = 1 << 22  # bytes
 _MAX_DIMENSIONS = 8
-# What comes before the arrays has at most so many bytes. Of larger files these are
-# judged before the rest is read.
+# Most bytes before the arrays. Of larger files these are checked before the rest is
+# read.
 HEAD_BYTES = _MAX_HEADER + (1 << 12)
-_LONGEST = 500  # characters of a reason: what is refused may hold long texts
+_LONGEST = 500  # characters of a reason: the refused value may be long
 # Real numbers and booleans, little-endian, and texts of fixed length.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[1-9]\d{0,6}")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -74,9 +74,9 @@ def write(
 
     Args:
         form: The format.
-        path: Where to; `.npz` is appended if it does not end so.
-        kind: What it is, such as "request".
-        fields: What goes into the header, of types that JSON knows; no floats.
+        path: File to write; `.npz` is appended if it does not end so.
+        kind: Kind of message, such as "request".
+        fields: Fields of the header, of types that JSON knows; no floats.
         arrays: The arrays by name; None is left out.
 
     Returns:
@@ -148,14 +148,14 @@ def reading(
     names: tuple[str, ...],
     max_bytes: int,
 ) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """Read what `write` wrote, and nothing else, and say in errors which file it was.
+    """Read a file that `write` wrote, and nothing else; errors name the file.
 
-    What is found wrong with the content inside the `with` block is reported alike.
+    Errors of the content inside the `with` block are reported alike.
 
     Args:
         form: The format.
         path: The file.
-        kind: What it must hold.
+        kind: The kind of message that it must hold.
         names: The arrays that it may hold.
         max_bytes: Largest file to read.
 
@@ -176,7 +176,7 @@ def reading(
 def unpacking(
     form: Format, data: bytes, kind: str, names: tuple[str, ...], max_bytes: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-    """Read what `pack` returned, as `reading` reads a file.
+    """Read bytes that `pack` returned, as `reading` reads a file.
 
     Raises:
         TypeError: If `data` is no bytes, or `max_bytes` no whole number.
@@ -207,10 +207,10 @@ def _check_length(size: int, max_bytes: int) -> None:
 def check_fields(name: str, fields: Any, names: set[str]) -> None:
     """Refuse a JSON object that lacks fields, or has others."""
     if not isinstance(fields, dict) or set(fields) != names:
-        found = sorted(fields) if isinstance(fields, dict) else fields
+        shown = sorted(fields) if isinstance(fields, dict) else fields
         raise ValueError(
             f"{name} must have the fields {', '.join(sorted(names))}, got "
-            f"{str(found)[:200]!r}"
+            f"{str(shown)[:200]!r}"
         )
 
 
@@ -223,7 +223,7 @@ def check_arrays(arrays: Mapping[str, np.ndarray], names: Collection[str]) -> No
 def check_text(
     name: str, value: Any, *, longest: int = 1000, empty: bool = False
 ) -> str:
-    """Return a printable text: nothing that could act on a terminal."""
+    """Return the text; raise if it has control characters, which act on terminals."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, got {str(value)[:40]!r}")
     if not value.isprintable() or len(value) > longest or not (value or empty):
@@ -235,7 +235,7 @@ def check_text(
 
 
 def check_id(name: str, value: Any) -> None:
-    """Refuse what is not 128 bits in hexadecimal digits."""
+    """Raise a ValueError unless a value is 128 bits in hexadecimal digits."""
     if not isinstance(value, str) or _ID.fullmatch(value) is None:
         raise ValueError(
             f"{name} must be 32 hexadecimal digits, got {str(value)[:40]!r}"
@@ -253,7 +253,7 @@ def _read(
         head = file.read(min(size, HEAD_BYTES))
         if size > len(head):
             _check_size(form, memoryview(head), kind, names, size)
-        # Not more than was seen: it may be growing.
+        # No more than `size`, which was checked: the file may be growing.
         data = memoryview(head + file.read(size - len(head)))
     return _unpacked(form, data, kind, names)
 
@@ -283,7 +283,7 @@ def _unpacked(
 def _check_size(
     form: Format, head: memoryview, kind: str, names: tuple[str, ...], size: int
 ) -> None:
-    """Refuse a large file by its first bytes, if these can't lead such a file."""
+    """Refuse a file larger than its header declares, before reading the rest."""
     part = first_part(head, "header.json")
     if len(part) > _MAX_HEADER:
         raise ValueError("header.json is larger than 4 MiB")
@@ -379,7 +379,7 @@ def _array(name: str, facts: Any, content: memoryview) -> np.ndarray:
 
 
 def _check_bits(name: str, dtype: str, raw: memoryview) -> None:
-    """Refuse booleans and texts that NumPy would take, and then trip over."""
+    """Refuse booleans other than 0 and 1, and invalid Unicode: NumPy checks neither."""
     if dtype == "|b1" and np.frombuffer(raw, np.uint8).max(initial=0) > 1:
         raise ValueError(f"{name} must hold booleans of 0 and 1")
     if dtype.startswith("<U"):
@@ -390,7 +390,7 @@ def _check_bits(name: str, dtype: str, raw: memoryview) -> None:
 
 
 def _npy_head(dtype: str, shape: tuple[int, ...] | list[int]) -> bytes:
-    """The head of an `.npy` file of version 1.0, always in the same words."""
+    """Return the canonical header of an `.npy` file of version 1.0."""
     facts = {"descr": dtype, "fortran_order": False, "shape": tuple(shape)}
     text = repr(facts).encode()
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"

@@ -50,25 +50,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     Args:
-        argv: What follows `jaxsel`; that of this process if None.
+        argv: Arguments after `jaxsel`; this process's if None.
 
     Returns:
         0 if it succeeded, 2 after an error of the user's making, which is reported on
         one line of standard error, 130 if it was interrupted.
 
     Raises:
-        SystemExit: For `--help`, `--version` (0), and what can't be parsed (2).
+        SystemExit: For `--help`, `--version` (0), and arguments that don't parse (2).
     """
     return run_command(_parser(), sys.argv[1:] if argv is None else list(argv))
 
 
 def run_command(parser: Parser, argv: Sequence[str]) -> int:
-    """Parse what follows a program's name, run it, and return its exit status.
+    """Parse arguments, run the chosen command, and return its exit status.
 
     Args:
         parser: Sets `run`, a function of the parsed arguments, or `show_help`; has the
             option `--debug`.
-        argv: What follows the program's name.
+        argv: Arguments after the program's name.
 
     Returns:
         As `main`.

@@ -1,4 +1,4 @@
-"""Input that is allowed, but hardly ever meant: one line each, `Check: ...`."""
+"""Warnings for legal input that is usually a mistake, printed as `Check: ...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREDICTION = re.compile(
     r"([_ .-]?(y|label|target|class|\d+))?|scores?|scored[_ .-]labels?",
     re.I,
 )
-_MISSES = 0.02  # of the errors without a column: with fewer it all but is the label
+_MISSES = 0.02  # of the errors without a column; a column with fewer leaks the label
 _ENOUGH = 10  # rows outside of the most frequent class, for a rule on the label
 
 
@@ -39,8 +39,8 @@ def recorded() -> Iterator[list[str]]:
 
 def same_inputs(inputs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line if TRAIN and VAL are the same file, by their sums."""
-    found = {entry["role"]: entry for entry in inputs}
-    train, val = found.get("train", {}), found.get("val", {})
+    by_role = {entry["role"]: entry for entry in inputs}
+    train, val = by_role.get("train", {}), by_role.get("val", {})
     sums = train.get("sha256"), val.get("sha256")
     arrays = train.get("array"), val.get("array")
     if None in sums or sums[0] != sums[1] or arrays[0] != arrays[1]:
@@ -61,7 +61,7 @@ def leaking_columns(
     each class, further apart than they are wide.
 
     Args:
-        path: What the lines call the table.
+        path: The table's name in messages.
         frame: The features.
         y: Labels of the rows; None looks at names only.
         remedy: Options that leave a column out.

@@ -1,4 +1,4 @@
-"""`jaxsel data`: which data sets there are, and how to have them."""
+"""`jaxsel data`: list, describe and prepare data sets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add(commands: Commands[Parser]) -> None:
 
     action = actions.add_parser(
         "info",
-        help="all that is known of one",
+        help="describe a data set",
         description="Describe a data set, its licence in full. Fetches nothing.",
     )
     action.set_defaults(run=_info)

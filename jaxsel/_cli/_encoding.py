@@ -29,8 +29,8 @@ class Split:
     """Samples of TRAIN that are set aside as VAL.
 
     Attributes:
-        fraction: Of the samples.
-        seed: Of the choice.
+        fraction: Share of the samples that goes to VAL.
+        seed: Seed of the choice.
         classes: Whether labels are classes, of which each gives the same share.
     """
 
@@ -69,7 +69,7 @@ class Split:
         return np.sort(train), np.sort(val)
 
     def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:
-        """Return TRAIN, VAL, and what the manifest says of them."""
+        """Split a data set into TRAIN and VAL; return both and the manifest's entry."""
         train, val = self.rows(data.y)
         rows = data.extras.get("row", np.arange(len(data)))
         about = {"seed": self.seed, "stratified": self.classes}
@@ -78,16 +78,16 @@ class Split:
 
 
 class Encoding:
-    """Turns the columns of tables into features: those of the first, TRAIN, decide.
+    """Encodes the columns of tables as features, as fitted on the first, TRAIN.
 
     A table of numbers without gaps stays as it is; others are encoded by
     `jaxsel.tables.TableEncoder`.
 
     Attributes:
         columns: Columns of TRAIN that are features; None before it was read.
-        encoder: What encodes them; None where they stay as they are.
-        first: The table that they were fitted on.
-        checks: What was told while a table was read, for the manifest.
+        encoder: Their encoder, fitted on TRAIN; None where they stay as they are.
+        first: Path of TRAIN.
+        checks: Warnings given while a table was read, for the manifest.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Encoding:
         remedy: str = "--drop or --id-column",
         gaps: bool = False,
     ):
-        """Note how to encode.
+        """Set the options; fitting waits for the first table.
 
         Args:
             mode: "auto" or "none".
-            split: What leaves part of the table out of what is learnt.
+            split: Sets VAL's rows apart, which the encoder is not fitted on.
             remedy: Options by which users leave a column out.
             gaps: Whether numbers may have gaps without being encoded.
         """
@@ -160,7 +160,7 @@ class Encoding:
         return numbers(path, frame), tuple(frame.columns)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says: what became of each column."""
+        """Return the manifest's entry: the mode, and how each column is encoded."""
         if self.encoder is None:
             return {"encode": self.mode, "encoded": None}
         return {"encode": self.mode, "encoded": self.encoder.plan}
@@ -189,9 +189,9 @@ def check_categories(encoder: TableEncoder, frame: Any, fitted: str) -> None:
     """Refuse a column of categories that has none of those that were fitted.
 
     Args:
-        encoder: What was fitted.
+        encoder: The fitted encoder.
         frame: Another table.
-        fitted: What errors call the table that was fitted.
+        fitted: Name, in errors, of the table that it was fitted on.
 
     Raises:
         ValueError: If there is such a column.

@@ -1,4 +1,4 @@
-"""`jaxsel errors`: which labels of a table are probably wrong."""
+"""`jaxsel errors`: labels of a table that are probably wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jaxsel.data import Dataset
     from jaxsel.labels import LabelErrors
 
-# What the manifest records of how labels were looked for.
+# Options that the manifest records.
 _RECORDED = (
     "filter_by",
     "rank_by",
@@ -57,7 +57,7 @@ _TABLE, _PAGE, _NUMBERS = "errors.csv", "report.html", "report.json"
 _MANIFEST = "manifest.json"
 _UNLIKE = 1e3  # deviations of columns that differ by more are not of like scale
 _MOSTLY = 0.5  # share of suspects that are wrong, below which they are doubtful
-_FEW = 11  # suspects: so many are not all printed
+_FEW = 11  # suspects from which on not all are printed
 _COLUMNS = 5  # of the table that are shown beside suspects
 
 
@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out)
     names = [_TABLE, *([_PAGE, _NUMBERS] if report else []), _MANIFEST]
     files = [folder / name for name in names]
-    given = (args.table, args.labels, args.features, args.pred_probs)
-    sources = [source for source in given if source is not None]
+    inputs = (args.table, args.labels, args.features, args.pred_probs)
+    sources = [source for source in inputs if source is not None]
     if folder.is_dir():
         check_outputs(files, inputs=sources, force=args.force)
     elif folder.exists():
@@ -274,7 +274,7 @@ def _encode(args: argparse.Namespace, texts: Any) -> np.ndarray:
 def _find(
     args: argparse.Namespace, data: Dataset, features: Any, probs: Any
 ) -> tuple[LabelErrors, list[str]]:
-    """Call, and say in errors and warnings what the arrays are called here."""
+    """Find label errors; messages say which option x and y stand for."""
     import jax
 
     import jaxsel
@@ -288,7 +288,7 @@ def _find(
     try:
         with recorded() as caught:
             ignore_failures()
-            found = jaxsel.find_label_errors(
+            label_errors = jaxsel.find_label_errors(
                 features,
                 data.y,
                 pred_probs=probs,
@@ -304,7 +304,7 @@ def _find(
         if re.match(r"[xy]\b", str(error)) is None:
             raise
         raise ValueError(f"{error}{names}") from error
-    return found, caught
+    return label_errors, caught
 
 
 def _check_scales(features: np.ndarray) -> list[str]:
@@ -317,7 +317,7 @@ def _check_scales(features: np.ndarray) -> list[str]:
     if not np.array_equal(on_one_scale(features), features.astype(np.float32)):
         return []  # scales make no difference
     spread = np.asarray(features, np.float64).std(axis=0)
-    # Dead dimensions of encoders vary by less than the others can be told apart.
+    # Leave out dead dimensions of encoders, which vary by rounding only.
     spread = spread[spread > np.finfo(np.float64).eps * spread.max(initial=0)]
     if not len(spread) or spread.max() <= _UNLIKE * spread.min():
         return []
@@ -351,7 +351,7 @@ def _shown(
         return shown
     apart = args.label_column, args.id_column, args.text
     asked = [name for name in apart if name is not None]
-    with recorded():  # what is to be told was told at the first reading
+    with recorded():  # the first reading has given these warnings
         frame = named_as_asked(args.table, read_frame(args.table, asked), asked)
     if "row" in data.extras:
         frame = frame.iloc[data.extras["row"]]
@@ -404,8 +404,8 @@ def _write_report(
 
 
 def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
-    """Return the manifest's entries of what was read."""
-    own: Callable[[], dict[str, Any]] = (
+    """Return the manifest's entries of the input files."""
+    digest_table: Callable[[], dict[str, Any]] = (
         (lambda: fingerprint_dataset(data))
         if data.name
         else (lambda: fingerprint(args.table))
@@ -416,7 +416,7 @@ def _describe(args: argparse.Namespace, data: Dataset) -> list[dict[str, Any]]:
             "source": args.table,
             "x_shape": list(data.x.shape),
             "y_shape": list(data.y.shape),
-            **own(),
+            **digest_table(),
         }
     ]
     for role in ("labels", "features", "pred_probs"):

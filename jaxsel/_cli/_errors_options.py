@@ -95,7 +95,7 @@ def add_options(parser: Parser) -> None:
         choices=RANKINGS,
         action="append",
         metavar="RANKING",
-        help=f"what scores labels: {', '.join(RANKINGS)}; may be repeated, and ranks "
+        help=f"score of labels: {', '.join(RANKINGS)}; may be repeated, and ranks "
         "are averaged then (default: self_confidence)",
     )
     group.add_argument(

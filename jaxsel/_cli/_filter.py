@@ -1,4 +1,4 @@
-"""`jaxsel filter`: samples whose loss is like that of clean ones."""
+"""`jaxsel filter`: samples with losses like clean ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ examples:
 def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser(
         "filter",
-        help="keep samples whose loss is like that of clean ones",
+        help="keep samples with losses like clean ones",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
@@ -85,15 +85,15 @@ def run(args: argparse.Namespace) -> None:
     with recorded() as checks:
         losses, ids = _read(args, args.losses, args.id_column)
         benchmark, _ = _read(args, args.benchmark, None)
-        found = loss_threshold(benchmark, losses, progress=show_progress())
-    kept = found.keeps(losses)
+        threshold = loss_threshold(benchmark, losses, progress=show_progress())
+    kept = threshold.keeps(losses)
     order = np.argsort(losses, kind="stable")
     indices = jnp.asarray(order[kept[order]], jnp.int32)
     selection = Selection(
         indices=indices,
         weights=jnp.ones(len(indices), jnp.float32),
         n_valid=jnp.int32(len(indices)),
-        method=f"loss_threshold(value={found.value:.6g})",
+        method=f"loss_threshold(value={threshold.value:.6g})",
     )
     writers: dict[Path, Callable[[Path], object]] = {}
     if extras:
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     config = {name: getattr(args, name) for name in names}
     record = Record(
         command=args.command_line,
-        config={**config, "threshold": found.value, "distance": found.distance},
+        config={**config, "threshold": threshold.value, "distance": threshold.distance},
         started=started,
         inputs=[
             {"role": role, "source": source, **fingerprint(source)}
@@ -121,10 +121,10 @@ def run(args: argparse.Namespace) -> None:
     manifest = publish(writers, record)
     say_checks(checks)
     say(
-        f"{found.n_kept} of {found.n} samples kept ({found.share:.1%}): those with a "
-        f"loss of at most {found.value:.4g}",
-        f"they differ from the {found.n_benchmark} of the benchmark by "
-        f"{found.distance:.3f} (Kolmogorov-Smirnov distance)",
+        f"{threshold.n_kept} of {threshold.n} samples kept ({threshold.share:.1%}): "
+        f"those with a loss of at most {threshold.value:.4g}",
+        f"they differ from the {threshold.n_benchmark} of the benchmark by "
+        f"{threshold.distance:.3f} (Kolmogorov-Smirnov distance)",
         f"Wrote {', '.join(map(str, [*writers, manifest]))}",
     )
 

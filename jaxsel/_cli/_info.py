@@ -1,4 +1,4 @@
-"""`jaxsel info`: what a bug report should contain."""
+"""`jaxsel info`: versions and devices, for bug reports."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> None:
     )
     compiled = "available"
     if not _native.available():
-        there = _native.LIBRARY.exists()
-        compiled = "not loaded" if there else "not built; pure JAX takes their place"
+        built = _native.LIBRARY.exists()
+        compiled = "not loaded" if built else "not built; pure JAX takes their place"
     facts = {
         "jaxsel": __version__,
         "python": f"{platform.python_version()} on {platform.platform()}",

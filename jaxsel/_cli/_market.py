@@ -167,7 +167,7 @@ def _answer(args: argparse.Namespace) -> None:
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data, checks = None, []
     if args.refuse is not None:
-        found = refuse(request, owner=args.owner, reason=args.refuse)
+        reply = refuse(request, owner=args.owner, reason=args.refuse)
     else:
         if args.unlabelled:
             data = read_unlabelled(args, args.data, encode=agreed(request))
@@ -175,19 +175,19 @@ def _answer(args: argparse.Namespace) -> None:
             data = read_data(
                 args, args.data, labels=args.labels, encode=agreed(request)
             )
-        mine = _in_order(data, request.schema.columns)
+        ordered = _in_order(data, request.schema.columns)
         features = None
         if args.features is not None:
             features = read_array(args.features, args.x_key)
         method = args.method or request.method
         with recorded() as checks:
-            found = answer(
+            reply = answer(
                 request,
-                mine.x if request.schema.sample_shape is not None else None,
-                None if args.unlabelled else mine.y,
+                ordered.x if request.schema.sample_shape is not None else None,
+                None if args.unlabelled else ordered.y,
                 owner=args.owner,
-                features=mine.x if request.schema.sample_shape is None else features,
-                model=_owner_model(args, method, request, mine),
+                features=ordered.x if request.schema.sample_shape is None else features,
+                model=_owner_model(args, method, request, ordered),
                 method=method,
                 metric=args.metric,
                 max_samples=args.max_samples,
@@ -195,20 +195,20 @@ def _answer(args: argparse.Namespace) -> None:
                 allow_all=args.allow_all,
                 key=jax.random.key(args.seed),
             )
-        if not len(found):
-            classes = listing(np.unique(plain_labels(mine.y)).astype(str))
+        if not len(reply):
+            classes = listing(np.unique(plain_labels(ordered.y)).astype(str))
             has = "" if args.unlabelled else f"; DATA has {classes}"
-            checks.append(f"nothing is sent: {found.reason}{has}")
+            checks.append(f"nothing is sent: {reply.reason}{has}")
         say_checks(checks)
     names = ("owner", "method", "metric", "unlabelled", "allow_all", "refuse")
     names += ("max_samples", "max_share", "standardize")
     record = _record(args, started, names, roles, data)
     record = dataclasses.replace(record, checks=checks)
-    manifest = publish({out: found.save}, record)
+    manifest = publish({out: reply.save}, record)
     say(
-        f"{len(found)} samples for {request!r}",
-        f"chosen by {found.method}: {found.status}"
-        + (f", {found.reason}" if found.reason else ""),
+        f"{len(reply)} samples for {request!r}",
+        f"chosen by {reply.method}: {reply.status}"
+        + (f", {reply.reason}" if reply.reason else ""),
         f"Wrote {out}, {manifest}",
     )
 
@@ -228,7 +228,7 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
 def _owner_model(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
-    """Choose how samples are compared: by an early network to match gradients."""
+    """Return the model that samples are compared by: for gradients, a network."""
     import jax
 
     from jaxsel.market import network_model
@@ -259,7 +259,7 @@ def _owner_model(
 def _model_without_training(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
-    """Return no model, or columns on one scale; say what samples are compared by."""
+    """Return a model that standardizes columns, or None; check that it may be used."""
     from jaxsel.market import standardized_model
 
     compared = method == "retrieve" or args.unlabelled

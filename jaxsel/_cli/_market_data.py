@@ -33,9 +33,9 @@ def read_data(
 
     Args:
         args: The options.
-        source: What to read.
+        source: A file or the name of a prepared data set.
         labels: A file of labels, or None.
-        encode: What makes features of a table; numbers stay as they are if None.
+        encode: Encoder of a table's columns; numbers stay as they are if None.
     """
     from ._read import read_samples
 
@@ -56,21 +56,21 @@ def read_data(
 
 
 def encoding(mode: str = "none", *, gaps: bool = True) -> Encoding:
-    """Return what makes features of tables of a trainer who decides how."""
+    """Return the encoding of a trainer's tables, with messages for `jaxsel market`."""
     return Encoding(mode, remedy="--drop or --columns", gaps=gaps)
 
 
 def agreed(request: Request) -> Agreed | None:
-    """Return what makes features of tables, as the request says; None for numbers."""
+    """Return the encoding that a request prescribes for tables; None for numbers."""
     return None if request.encoder is None else Agreed(request.encoder)
 
 
 def read_unlabelled(
     args: argparse.Namespace, source: str, *, encode: Encode | None = None
 ) -> Dataset:
-    """Read samples whose labels, if there are any, are not to be used.
+    """Read samples without their labels.
 
-    Those of a file are not read, and `y` is -1, an unknown class.
+    Labels in a file are not read, and `y` is -1, an unknown class.
 
     Raises:
         ValueError: If an array holds a single number.
@@ -142,10 +142,10 @@ def leave_out_predictions(args: argparse.Namespace, encode: Encoding) -> None:
         )
     if args.columns is None and column not in args.drop:
         args.drop = [*args.drop, column]
-        said = (
+        message = (
             f"column {column!r} of {args.data} holds the predictions, and is no feature"
         )
-        _tell([said], encode)
+        _tell([message], encode)
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:
@@ -166,9 +166,9 @@ def describe(role: str, source: str, data: Dataset | None = None) -> dict[str, A
     """Return the entry of an input in a record.
 
     Args:
-        role: What it was for.
+        role: Role of the input, such as "data".
         source: The file, which may be missing, or the name of a prepared data set.
-        data: What was read from it, if it holds samples.
+        data: Samples read from it, if it holds any.
     """
     facts: dict[str, Any] = {}
     if data is not None and data.name:

@@ -106,9 +106,11 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "  jaxsel market answer request.npz --refuse 'not for sale' --owner north "
         "--out no.npz",
     )
-    parser.add_argument("request", metavar="REQUEST", help="what the trainer wrote")
+    parser.add_argument("request", metavar="REQUEST", help="the trainer's request")
     parser.add_argument("data", metavar="DATA", nargs="?", help="the owner's samples")
-    parser.add_argument("--owner", metavar="NAME", required=True, help="who answers")
+    parser.add_argument(
+        "--owner", metavar="NAME", required=True, help="the owner's name"
+    )
     parser.add_argument(
         "--method",
         choices=METHODS,
@@ -143,7 +145,7 @@ def add_answer(actions: Commands[Parser]) -> Parser:
         "--max-samples",
         type=int,
         metavar="N",
-        help="send so many at most, whatever the budget",
+        help="samples to send at most, whatever the budget",
     )
     parser.add_argument(
         "--max-share",

@@ -1,4 +1,4 @@
-"""`jaxsel market rank`: whose samples help on the hard samples held out."""
+"""`jaxsel market rank`: owners ranked by the accuracy that their answers bring."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def add(actions: Commands[Parser]) -> None:
         "      --train train.npz --out ranking.json",
     )
     parser.set_defaults(run=run)
-    parser.add_argument("request", metavar="REQUEST", help="what was asked")
+    parser.add_argument("request", metavar="REQUEST", help="the request")
     parser.add_argument(
         "held_out", metavar="HELD_OUT", help="hard samples that no owner has seen"
     )
     parser.add_argument(
-        "answers", metavar="ANSWER", nargs="+", help="what the owners sent"
+        "answers", metavar="ANSWER", nargs="+", help="the owners' answers"
     )
     parser.add_argument(
         "--train", metavar="TRAIN", required=True, help="the trainer's own samples"
@@ -175,7 +175,7 @@ def _load(
     """
     from jaxsel.market import Answer
 
-    found: dict[str, Answer] = {}
+    by_path: dict[str, Answer] = {}
     damaged: dict[str, str] = {}
     for path in args.answers:
         try:
@@ -183,12 +183,12 @@ def _load(
         except (ValueError, OSError) as error:
             damaged[path] = str(error)
             continue
-        if path in found:
+        if path in by_path:
             damaged[path] = (
                 f"{path} is refused: owner {answer.owner!r} has answered already"
             )
-        found[path] = answer
-    answers, refused = trainer.admit(found, reach=args.reach)
+        by_path[path] = answer
+    answers, refused = trainer.admit(by_path, reach=args.reach)
     refused |= damaged
     order = dict.fromkeys(path for path in args.answers if path in refused)
     return answers, {path: refused[path] for path in order}

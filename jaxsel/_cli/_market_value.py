@@ -1,4 +1,4 @@
-"""`jaxsel market value`: owners value their points by those of all, step by step."""
+"""`jaxsel market value`: steps by which owners value their points among all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add(actions: Commands[Parser]) -> None:
     """Add the command and its steps."""
     parser = actions.add_parser(
         "value",
-        help="owners value their points by those of all, unseen",
+        help="owners value their points among all owners', unseen",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
@@ -77,7 +77,7 @@ def add(actions: Commands[Parser]) -> None:
         )
     finish = _step(steps, "finish", _finish, "an owner: value its own points")
     finish.add_argument("state", metavar="STATE", help="the owner's own file")
-    finish.add_argument("sums", metavar="SUMS", help="what all owners were told")
+    finish.add_argument("sums", metavar="SUMS", help="the sums of all owners")
     finish.add_argument("data", metavar="DATA", help="the points that were counted")
     _add_reading(finish)
 
@@ -90,7 +90,7 @@ def _step(
 ) -> Parser:
     parser = steps.add_parser(name, help=help_, description=f"{help_.capitalize()}.")
     parser.set_defaults(run=run)
-    parser.add_argument("asked", metavar="ASKED", help="what `ask` wrote")
+    parser.add_argument("asked", metavar="ASKED", help="the file that `ask` wrote")
     parser.add_argument("--out", metavar="FILE.npz", required=True, help="the result")
     add_force(parser)
     add_max_bytes(parser)
@@ -107,7 +107,7 @@ def _add_ask(steps: Commands[Parser]) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="validation points and labels")
     add("--radius", type=float, required=True, help="of the balls around them")
-    add("--owners", metavar="A,B,...", required=True, help="who takes part")
+    add("--owners", metavar="A,B,...", required=True, help="the owners asked")
     add("--epsilon", type=float, help="of differential privacy (default: exact sums)")
     add("--delta", type=float, default=1e-6, help="of the same (default: 1e-6)")
     add(
@@ -145,7 +145,7 @@ def _add_join(steps: Commands[Parser]) -> None:
     parser = _step(steps, "join", _join, "an owner: count its points, send keys")
     add = parser.add_argument
     add("data", metavar="DATA", help="the owner's points and labels")
-    add("--owner", metavar="NAME", required=True, help="who joins")
+    add("--owner", metavar="NAME", required=True, help="the owner's name")
     add("--state", metavar="STATE.npz", required=True, help="the owner's own file")
     add_limits(parser)
     _add_reading(parser)
@@ -207,7 +207,7 @@ def _join(args: argparse.Namespace) -> None:
         **limits,
     )
     keys = owner.keys()
-    # The state first: no key may be sent whose owner has forgotten it.
+    # The state first: an owner must never have sent a key that it has not saved.
     writers = {state: owner.save, out: keys.save}
     config = ("owner", *limits, "budget", "total_epsilon", "total_delta")
     epsilon, delta = budget.spent
@@ -245,8 +245,8 @@ def _reveal(args: argparse.Namespace) -> None:
     from jaxsel.market import Survivors
 
     def step(owner: ValueOwner, asked: Valuation) -> Any:
-        left = Survivors.load(args.sent, asked, max_bytes=args.max_bytes)
-        return owner.reveal(left)
+        survivors = Survivors.load(args.sent, asked, max_bytes=args.max_bytes)
+        return owner.reveal(survivors)
 
     _secret_step(args, step)
 
@@ -254,7 +254,7 @@ def _reveal(args: argparse.Namespace) -> None:
 def _secret_step(
     args: argparse.Namespace, step: Callable[[ValueOwner, Valuation], Any]
 ) -> None:
-    """Take a step of an owner, and replace its state before the message is there."""
+    """Take a step of an owner; replace its state before writing the message."""
     started = time.perf_counter()
     sent = [args.sent] if isinstance(args.sent, str) else args.sent
     out = _prepare(args, ("asked", "state"), others=sent)
@@ -275,11 +275,11 @@ def _close(args: argparse.Namespace) -> None:
     from jaxsel.market import Valuation
 
     asked = Valuation.load(args.asked, max_bytes=args.max_bytes)
-    left = asked.survivors(_load(args, Counted, args.sent))
-    manifest = _publish(args, started, {out: left.save}, (), ("asked",), args.sent)
-    gone = [name for name in asked.owners if name not in left.owners]
+    survivors = asked.survivors(_load(args, Counted, args.sent))
+    manifest = _publish(args, started, {out: survivors.save}, (), ("asked",), args.sent)
+    gone = [name for name in asked.owners if name not in survivors.owners]
     say(
-        f"{len(left.owners)} owners are left"
+        f"{len(survivors.owners)} owners are left"
         + (f"; nothing has come of {', '.join(gone)}" if gone else ""),
         f"Wrote {out}, {manifest}",
     )
@@ -329,7 +329,7 @@ def _points(
     from jaxsel._frames import plain_labels
 
     data = read_data(args, args.data, labels=args.labels)
-    # Not by means of the samples: each owner has others.
+    # Not scaled by the samples' means, which differ from owner to owner.
     x = data.x if data.x.ndim == 2 else data.as_features()
     return x, plain_labels(data.y), data.feature_names
 
@@ -370,7 +370,7 @@ def _prepare(
     *outputs: Path,
     others: Sequence[str] = (),
 ) -> Path:
-    """Check where results go, and return where the message does."""
+    """Check all output paths, and return the message's."""
     out = result_path(args.out)
     inputs = [getattr(args, role) for role in roles]
     inputs = [source for source in inputs if source is not None]

@@ -16,13 +16,13 @@ def describe_merged(merge: str, inputs: Sequence[Entry]) -> dict[str, Any]:
     """Return the inputs of earlier values by their manifest, those merged included.
 
     Args:
-        merge: The file of the earlier values. Without its manifest beside it, nothing
-            is known of what they rest on, and nothing checked.
+        merge: The file of the earlier values. Without a manifest beside it their inputs
+            are unknown, and nothing is checked.
         inputs: Entries of TRAIN and VAL in the present manifest.
 
     Raises:
-        ValueError: If they rest on another TRAIN, or on this VAL, whose samples would
-            count twice.
+        ValueError: If they were computed from another TRAIN, or from this VAL, which
+            would count twice.
     """
     entry = {"role": "merge", "source": merge, **fingerprint(merge)}
     manifest = Path(merge).with_suffix(".json")

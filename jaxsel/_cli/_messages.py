@@ -1,4 +1,4 @@
-"""Errors on one line: what is wrong, with which file, and what to do."""
+"""Errors on one line: the fault, the file, and the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDIES = {
 
 
 def explain_error(error: BaseException) -> str:
-    """Return an error as one line; for those of the system, with a remedy."""
+    """Format an error as one line; add a remedy to an OSError that has a known one."""
     message = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror

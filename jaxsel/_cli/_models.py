@@ -1,4 +1,4 @@
-"""`jaxsel models`: which pretrained encoders there are, and how to have them."""
+"""`jaxsel models`: list and prepare pretrained encoders."""
 
 from __future__ import annotations
 

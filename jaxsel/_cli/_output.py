@@ -27,13 +27,13 @@ class Record:
     """Provenance of a run, recorded in its manifest beside the outputs.
 
     Attributes:
-        command: What the user typed.
+        command: The command line.
         config: Every option that went into the result.
         started: `time.perf_counter()` when it began.
         inputs: One entry for each; see `fingerprint`.
-        devices: How many were used.
-        seeds: Of what is random, or None if nothing is.
-        checks: What the user should look at; see `say_checks`.
+        devices: Number of devices used.
+        seeds: Seeds of random draws, or None if nothing is random.
+        checks: Warnings for the user; see `say_checks`.
     """
 
     command: str
@@ -90,8 +90,8 @@ def publish(writers: Mapping[Path, Callable[[Path], object]], record: Record) ->
     """Write the files of a result and their manifest, the result itself last.
 
     Args:
-        writers: Final path of each file, and what writes it to a path. The last is the
-            result; the manifest lies beside it as `.json`.
+        writers: Final path of each file, and a function that writes it to a path. The
+            last is the result; the manifest lies beside it as `.json`.
         record: Further entries of the manifest.
 
     Returns:
@@ -109,7 +109,7 @@ def publish(writers: Mapping[Path, Callable[[Path], object]], record: Record) ->
 
 
 def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) -> None:
-    """Refuse to start on work whose results could not, or should not, be written.
+    """Raise before the work if its results could not, or should not, be written.
 
     Raises:
         FileExistsError: If a file is there and `force` is off.
@@ -130,10 +130,10 @@ def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) 
 
 
 def result_path(out: str, option: str = "--out") -> Path:
-    """Check that a result has a suffix distinct from that of its manifest.
+    """Return the path of a result; check that its suffix differs from its manifest's.
 
     Raises:
-        ValueError: If it has not.
+        ValueError: If the path does not end in `.npz`.
     """
     if Path(out).suffix != ".npz":
         raise ValueError(f"{option} must end in .npz, got {out!r}")
@@ -154,24 +154,24 @@ def fingerprint_files(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
     """Return size and sha256 of files, each and all, in their order.
 
     Args:
-        folder: What their names are relative to.
+        folder: The folder that their names are relative to.
         files: At least one.
     """
     shards = [{"file": os.path.relpath(f, folder), **fingerprint(f)} for f in files]
     sums = [shard["sha256"] for shard in shards]
-    found: dict[str, Any] = {"bytes": sum(shard["bytes"] for shard in shards)}
+    entry: dict[str, Any] = {"bytes": sum(shard["bytes"] for shard in shards)}
     if None in sums:
-        found |= {"sha256": None, "note": "not hashed: files above 1 GiB"}
+        entry |= {"sha256": None, "note": "not hashed: files above 1 GiB"}
     else:
-        found["sha256"] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
-    return {**found, "shards": shards}
+        entry["sha256"] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    return {**entry, "shards": shards}
 
 
 def fingerprint_dataset(data: Dataset) -> dict[str, Any]:
     """Return size and sha256 of the arrays of a prepared data set, as `fingerprint`."""
     import numpy as np
 
-    # Texts are hashed as such, not the pointers to them.
+    # An array of objects holds pointers: hash the texts instead.
     arrays = [a.astype(str) if a.dtype == object else a for a in (data.x, data.y)]
     size = sum(array.nbytes for array in arrays)
     if size > HASH_LIMIT:
@@ -193,7 +193,7 @@ def say(*lines: str) -> None:
 
 
 def say_checks(checks: Iterable[str]) -> None:
-    """Write to standard error what is allowed, but hardly ever meant."""
+    """Write warnings to standard error, a line each."""
     for check in checks:
         sys.stderr.write(f"Check: {check}\n")
 

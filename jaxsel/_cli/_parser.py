@@ -15,7 +15,7 @@ _LARGEST = 2**63 - 1  # that NumPy counts to
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows help as it was written, takes no abbreviations, and errs on one line."""
+    """Argument parser: no abbreviations, help unwrapped, errors on one line."""
 
     def __init__(self, **options: Any) -> None:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
@@ -23,15 +23,15 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--no-cache",
             action="store_true",
-            default=argparse.SUPPRESS,  # a command's must not undo what precedes it
+            default=argparse.SUPPRESS,  # a subcommand's default must not override it
             help="keep no compiled programs, and use none that were kept",
         )
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> Any:
-        """As argparse's; refuses here what is unknown, where it names this command."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Parse as argparse does; refuse unknown arguments, naming this command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [
                 name for action in self._actions for name in action.option_strings
@@ -40,10 +40,10 @@ class Parser(argparse.ArgumentParser):
             if unknown[0].startswith("-"):
                 self.error(f"there is no option {unknown[0]}{guess}")
             self.error(f"{unknown[0]!r} is one argument too many{guess}")
-        return found, unknown
+        return parsed, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """As argparse's; says which numbers an option takes, and refuses NaN."""
+        """Convert as argparse does; errors name the type of number; refuse NaN."""
         if action.type not in (int, float):
             return super()._get_value(action, arg_string)
         kind = "a whole number" if action.type is int else "a number"

@@ -1,4 +1,4 @@
-"""Compiled programs, which the command line keeps from one run to the next."""
+"""JAX's persistent compilation cache, which the command line enables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEEP_SMALL = {
 
 
 def keep_programs() -> str | None:
-    """Have JAX keep what it compiles in the user's cache folder.
+    """Enable JAX's persistent compilation cache, in the user's cache folder.
 
     A folder that the user has set, as by `JAX_COMPILATION_CACHE_DIR`, is used instead,
     and so are other settings of JAX's cache in the environment. A folder that can't be
@@ -52,5 +52,5 @@ def ignore_failures() -> None:
 
 
 def keep_no_programs() -> None:
-    """Have JAX neither read nor write programs, whatever the user has set."""
+    """Disable JAX's persistent compilation cache, whatever the user has set."""
     jax.config.update("jax_enable_compilation_cache", False)

@@ -1,4 +1,4 @@
-"""`jaxsel proxy search`: which phases to choose from a secret pool by."""
+"""`jaxsel proxy search`: phases for a choice from a secret pool."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def add(commands: Commands[Parser]) -> None:
     option(
         "--seeds", type=int, default=3, metavar="N", help="runs of the rehearsal (3)"
     )
-    option("--kind", choices=KINDS, default="entropy", help="what samples rank by")
+    option("--kind", choices=KINDS, default="entropy", help="score to rank samples by")
     option("--engine", choices=ENGINES, default="spu-cheetah", help="of the secure run")
     option("--leak", choices=LEAKS, default="rank", help="what a choice opens")
     option(
@@ -148,7 +148,7 @@ def _search(args: argparse.Namespace) -> None:
         _check_phases(out)
     from jaxsel.proxy import PAPER_SCHEDULES, Network, search_schedule
 
-    rehearsal, seen = _rehearse(args, rehearsal_folder)
+    rehearsal, facts = _rehearse(args, rehearsal_folder)
     link = Network(bandwidth=1e6 * args.bandwidth, latency=args.latency / 1000)
     front = search_schedule(
         rehearsal,
@@ -172,9 +172,9 @@ def _search(args: argparse.Namespace) -> None:
         f"{name} is not on the front: {why}" for name, why in rehearsal.failures.items()
     ]
     bought = front.bought
-    if seen["bootstrap"] < bought:
+    if facts["bootstrap"] < bought:
         checks.append(
-            f"each run learned from {seen['bootstrap']} labelled texts, and the real "
+            f"each run learned from {facts['bootstrap']} labelled texts, and the real "
             f"bootstrap set has {bought}: proxies will rank better than here. More "
             "--samples come nearer"
         )
@@ -192,7 +192,7 @@ def _search(args: argparse.Namespace) -> None:
         command=args.command_line,
         config=config,
         started=started,
-        inputs=[seen["input"]],
+        inputs=[facts["input"]],
         seeds=list(range(args.seeds)),
         checks=checks,
     )
@@ -233,7 +233,7 @@ def _check_phases(out: Path) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what would fail after minutes of training."""
+    """Raise now on options that would fail only after minutes of training."""
     least = {"pool": 2, "budget": 1, "samples": 20, "distil": 0, "seeds": 1}
     for name, minimum in least.items():
         if getattr(args, name) < minimum:
@@ -262,7 +262,7 @@ def _check(args: argparse.Namespace) -> None:
 def _rehearse(
     args: argparse.Namespace, folder: Path
 ) -> tuple[Rehearsal, dict[str, Any]]:
-    """Return the rehearsal, and what it saw: facts for the records."""
+    """Return the rehearsal, and facts on its data for the records."""
     import jax
     import numpy as np
     from flax import nnx
@@ -304,10 +304,10 @@ def _rehearse(
         progress=show_progress(),
     )
     every = Samples(tokenize(texts, target.tokenizer, length=args.length), features)
-    own = np.arange(args.samples, wanted)
+    distil_rows = np.arange(args.samples, wanted)
     # As many labels as will be bought, as far as they reach: training takes longest.
     labelled = min(round(args.bootstrap * args.pool), args.samples // 5)
-    found = rehearse(
+    rehearsal = rehearse(
         every.take(np.arange(args.samples)),
         labels[: args.samples],
         default_candidates(target),
@@ -316,9 +316,9 @@ def _rehearse(
         seeds=args.seeds,
         bootstrap=labelled / args.samples,
         kind=args.kind,
-        distil=every.take(own) if len(own) else None,
+        distil=every.take(distil_rows) if len(distil_rows) else None,
         folder=folder,
         progress=show_progress(),
     )
     facts = {"role": "data", "source": args.data, **fingerprint_dataset(data)}
-    return found, {"bootstrap": labelled, "input": facts}
+    return rehearsal, {"bootstrap": labelled, "input": facts}

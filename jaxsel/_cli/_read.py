@@ -1,4 +1,4 @@
-"""Read what the command line is given: samples, labels and values.
+"""Read inputs of the command line: samples, labels and values.
 
 Arrays in `.npy` files are memory-mapped, and so are those in `.npz` files that are
 stored without compression, as `np.savez` does.
@@ -39,7 +39,7 @@ Encode = Callable[[str, Any, "np.ndarray | None"], tuple[np.ndarray, tuple[str, 
 
 ARRAYS = (".npz", ".npy")
 STREAMED = (".array_record", ".arrayrecord", ".zarr")
-"""What is read a chunk at a time, besides folders."""
+"""Suffixes of files that are read a chunk at a time, as folders are."""
 
 # The version in "name:1.0.0:train" belongs to the name.
 _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
@@ -51,9 +51,9 @@ class Table(NamedTuple):
     Attributes:
         x: Features, `[n, d]`.
         y: Labels, `[n]`, or None.
-        names: Of the features.
+        names: Names of the features.
         ids: Names of the samples, `[n]`, or None.
-        rows: Of the file, `[n]`; None if all were read.
+        rows: Their rows in the file, `[n]`; None if all were read.
     """
 
     x: np.ndarray
@@ -96,12 +96,12 @@ def read_samples(
             `extras["row"]` of the result has the rows that are left.
         x_key: Array of an `.npz` file that holds the features.
         y_key: Array of an `.npz` file that holds the labels.
-        data_dir: Where data sets were prepared.
+        data_dir: Folder of prepared data sets.
         progress: Whether to show a bar while a data set is loaded.
 
     Raises:
         FileNotFoundError: If there is no such file, or the data set is not prepared.
-        ValueError: If what was asked for is not in it, or has a wrong shape.
+        ValueError: If a named column or array is missing, or has a wrong shape.
         TypeError: If a column that should be a feature is not numeric.
         ImportError: If a table is to be read and pandas or pyarrow is missing.
     """
@@ -184,9 +184,9 @@ def paired_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features of both on one scale, `[n, d]` and `[m, d]`.
 
-    Those of prepared data sets come from `Dataset.as_features`. Those of files are
-    taken as they are, images and such flattened, unless `standardize`: then each column
-    is centred and divided by its standard deviation in `train`.
+    Features of prepared data sets come from `Dataset.as_features`. Features of files
+    are flattened, and with `standardize` each column is centred and divided by its
+    standard deviation in `train`.
 
     Raises:
         ValueError: If only one is a prepared data set, or they differ in width.
@@ -223,7 +223,7 @@ def read_array(
     Args:
         path: The file.
         key: Name of the array; not used for `.npy`.
-        option: What the user gives the name by.
+        option: The command's option that gives the name.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -299,7 +299,7 @@ def read_ids(path: str, column: Any) -> np.ndarray:
 
 
 def read_values(path: str) -> Values:
-    """Read what `Values.save` wrote.
+    """Read a file that `Values.save` wrote.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -355,9 +355,9 @@ def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
     """Return labels, `[n]`.
 
     Args:
-        path: Of the table.
-        column: The labels, those that are missing as gaps.
-        written: As they stand in the table.
+        path: Path of the table.
+        column: The labels; missing ones are gaps.
+        written: The labels as they stand in the table.
 
     Raises:
         ValueError: If one is missing.
@@ -377,12 +377,14 @@ def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
         column = column.astype(column.cat.categories.dtype)
     if not pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(object)
-    whole = pd.api.types.is_integer_dtype(column) or pd.api.types.is_bool_dtype(column)
-    return column.to_numpy(np.int64 if whole else np.float64)
+    integral = pd.api.types.is_integer_dtype(column) or pd.api.types.is_bool_dtype(
+        column
+    )
+    return column.to_numpy(np.int64 if integral else np.float64)
 
 
 def _why_not(path: str, error: Exception) -> str:
-    """Return why there are no arrays, and what to do about it."""
+    """Return the reason why a file has no arrays, and the remedy."""
     what = _contents(path)
     is_array = what.startswith(("a zip file", "cut short"))
     if is_array and re.search("allow_pickle|Python objects", str(error)):
@@ -391,7 +393,7 @@ def _why_not(path: str, error: Exception) -> str:
 
 
 def _contents(path: str) -> str:
-    """Return what a file seems to be that is no array file."""
+    """Describe, from its first bytes, a file that is no array file."""
     with open(path, "rb") as file:
         start = file.read(512)
     if not start:

@@ -39,7 +39,7 @@ def add_report_options(parser: Parser, *, out: str, seeds: int) -> None:
 
 
 def check_report_packages() -> None:
-    """Fail if a package that a report needs is missing, rather than after the work.
+    """Raise before the work if a package that a report needs is missing.
 
     Raises:
         ImportError: If one is.
@@ -51,7 +51,7 @@ def check_report_packages() -> None:
 def write_report(
     args: argparse.Namespace, write: Write, *, config: Mapping[str, Any]
 ) -> None:
-    """Write a report and the record of how it came about, and say where they are."""
+    """Write a report and its manifest, and print the report's paths."""
     started = time.perf_counter()
     if args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {args.seeds}")

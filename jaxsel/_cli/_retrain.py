@@ -20,7 +20,7 @@ LEARNERS = {
 }
 SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "neg_log_loss", "roc_auc", "r2")
 OPTIONS = ("learner", "score", "samples", "seed")
-"""Of these methods only, besides those of `beta_shapley`."""
+"""Options of these methods only; `beta_shapley` has others as well."""
 
 
 def retraining(

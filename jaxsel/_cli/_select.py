@@ -40,12 +40,12 @@ def add(commands: Commands[Parser]) -> None:
         epilog=_EXAMPLES,
     )
     parser.set_defaults(run=run)
-    parser.add_argument("values", metavar="VALUES", help="what `jaxsel value` wrote")
+    parser.add_argument("values", metavar="VALUES", help="file of `jaxsel value`")
     parser.add_argument(
         "--budget",
         type=int,
         metavar="N",
-        help="how many samples at most (default: all that are --above)",
+        help="samples to choose at most (default: all that are --above)",
     )
     parser.add_argument(
         "--above", type=float, metavar="VALUE", help="only samples worth more than this"

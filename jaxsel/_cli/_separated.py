@@ -1,4 +1,4 @@
-"""Read CSV files as people have them, and refuse those that have no one meaning."""
+"""Read CSV files of any usual layout; refuse ambiguous ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
 def clean_names(path: str, names: Sequence[str]) -> list[str]:
-    """Take names without spaces and invisible characters around them.
+    """Strip spaces and invisible characters around names.
 
     Raises:
         ValueError: If a name stands twice.
@@ -58,7 +58,7 @@ def clean_names(path: str, names: Sequence[str]) -> list[str]:
 
 
 def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
-    """Read a CSV file; warn of what was guessed, or left out.
+    """Read a CSV file; warn of guesses and of omitted rows.
 
     Args:
         path: The file.
@@ -117,13 +117,13 @@ class _Layout:
     """Layout of a file.
 
     Attributes:
-        separator: Between entries.
+        separator: Separator of entries.
         skip: Lines before the header.
-        names: Of the columns.
+        names: Names of the columns.
         spaced: Whether spaces that follow separators belong to them.
         decimal_comma: Whether the only column holds numbers with decimal commas.
-        rows: How many there are below the header.
-        empty: How many of these, at the end, have no entry.
+        rows: Number of rows below the header.
+        empty: Number of these, at the end, without any entry.
     """
 
     separator: str
@@ -202,9 +202,9 @@ def _head(path: str, encoding: str) -> _Layout:
     named = False
     if comments:
         # The last may name the columns, as numpy.savetxt writes them.
-        rest = lines[skip + comments - 1 :]
-        guess = separator or _separator(path, rest)
-        first, *others = csv.reader(rest, delimiter=guess)
+        table_lines = lines[skip + comments - 1 :]
+        guess = separator or _separator(path, table_lines)
+        first, *others = csv.reader(table_lines, delimiter=guess)
         named = bool(others) and len(first) == len(others[0]) and _has_number(others[0])
         skip += comments - named
         doubt(
@@ -238,7 +238,7 @@ def _head(path: str, encoding: str) -> _Layout:
 
 
 def _separator(path: str, lines: Sequence[str]) -> str:
-    """Choose what splits the header into most names, as it does the rows below."""
+    """Choose the separator that splits header and rows alike, into most columns."""
     default = "\t" if path.lower().endswith(".tsv") else ","
     best, most = default, (0.0, 1)
     for separator in dict.fromkeys(default + _SEPARATORS):

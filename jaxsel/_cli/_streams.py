@@ -63,12 +63,12 @@ def read_streamed(
     *,
     standardize: bool,
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Rows]:
-    """Return the features of TRAIN, how to scale those of VAL, and VAL.
+    """Return TRAIN's features, its mean and scale to apply to VAL, and VAL's rows.
 
     Args:
         args: The options.
         train: TRAIN, encoded if there is an encoder.
-        encoder: What encodes VAL too, or None.
+        encoder: Encoder of VAL, fitted on TRAIN, or None.
         standardize: Whether to put columns on the scale of TRAIN's.
 
     Raises:
@@ -116,22 +116,25 @@ def valued_in_chunks(
     options: Mapping[str, Any],
     scale: tuple[np.ndarray, np.ndarray] | None,
 ) -> Callable[..., Values]:
-    """Return what values TRAIN on rows of VAL, as `function` does on arrays."""
+    """Return `function` for VAL in rows: it values TRAIN a chunk of VAL at a time."""
     from jaxsel import streamed_values
 
-    some = {"chunk_size": args.chunk_size, "checkpoint_every": args.checkpoint_every}
+    chunking = {
+        "chunk_size": args.chunk_size,
+        "checkpoint_every": args.checkpoint_every,
+    }
     return functools.partial(
         streamed_values,
         function if scale is None else _Scaled(function, *scale),
         **options,
         checkpoint=args.checkpoint,
-        **{name: value for name, value in some.items() if value is not None},
+        **{name: value for name, value in chunking.items() if value is not None},
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Scaled:
-    """A function of TRAIN and VAL, to whose features it gives TRAIN's scale."""
+    """A function of TRAIN and VAL that first puts VAL's features on TRAIN's scale."""
 
     function: Callable[..., Values]
     mean: np.ndarray
@@ -172,8 +175,8 @@ def _fingerprint(source: str) -> dict[str, Any]:
     files = sorted(
         Path(place, name) for place, _, names in os.walk(path) for name in names
     )
-    found = fingerprint_files(path, files)
-    return {**found, "shards": len(found["shards"])}
+    entry = fingerprint_files(path, files)
+    return {**entry, "shards": len(entry["shards"])}
 
 
 def _kind(args: argparse.Namespace) -> tuple[str, list[Path]]:

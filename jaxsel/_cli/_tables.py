@@ -23,7 +23,7 @@ TABLES = (*SEPARATED, ".parquet")
 OTHER_TABLES = (
     *(".xlsx", ".xls", ".ods", ".json", ".jsonl", ".feather", ".gz", ".zip"),
 )
-"""What people have tables in, too: refused, with the remedy."""
+"""Suffixes of other table formats: refused, with the remedy."""
 
 _ID = re.compile(
     r"unnamed: \d+|__index_level_0__|(.*[_ ])?(id|index|idx|uuid|row)", re.I
@@ -35,7 +35,7 @@ _EXACT = 2**53  # whole numbers up to this are told apart as floats
 def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
     """Read a table; its columns' names are texts, its index counts the rows.
 
-    What was guessed, or left out, is told by warnings.
+    Warnings name guesses and omitted rows.
 
     Args:
         path: The file.
@@ -110,7 +110,7 @@ def choose_columns(
     """Return the columns that are features.
 
     Args:
-        path: What errors call the table.
+        path: The table's name in errors.
         frame: The table.
         apart: Columns that are labels or ids, or None.
         columns: The features; None takes all others, less `drop` and the names of
@@ -172,10 +172,10 @@ def numbers(path: str, frame: Any) -> np.ndarray:
 
 
 def check_columns(path: str, frame: Any, remedy: str) -> None:
-    """Warn of columns that are allowed as features, but hardly ever meant to be.
+    """Warn of columns that are legal features, but usually a mistake.
 
     Args:
-        path: What warnings call the table.
+        path: The table's name in warnings.
         frame: The features.
         remedy: Options that leave a column out.
     """

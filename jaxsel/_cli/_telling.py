@@ -24,8 +24,8 @@ def telling_columns(
     Args:
         frame: The table as read, with a row for each label.
         labels: `[n]`.
-        apart: Columns that are none to choose: label, id, text.
-        most: How many to choose at most.
+        apart: Columns not to choose: label, id, text.
+        most: Most columns to choose.
 
     Returns:
         Values as in the file by name, the most telling column first.

@@ -1,4 +1,4 @@
-"""`jaxsel value`: what each training sample is worth."""
+"""`jaxsel value`: the value of each training sample."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from jaxsel import Values
 
-# Options of the functions; which of them one takes, and what it takes without being
-# told, is read from its signature.
+# Options of the functions; each function's own, and their defaults, are read from its
+# signature.
 OPTIONS = ("k", "metric", "ties", "reduce", "radius", "alpha", "beta", "n_classes")
 # Other options that the manifest records.
 _RECORDED = (
@@ -146,11 +146,11 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
     """Return the function to call, and all its options, defaults included."""
     import jaxsel
 
-    given = {name: getattr(args, name) for name in OPTIONS}
+    user_options = {name: getattr(args, name) for name in OPTIONS}
     retrains = args.method in RETRAINING
     if retrains:
         names = ("alpha", "beta") if args.method == "beta_shapley" else ()
-        wrong = [name for name, value in given.items() if value is not None]
+        wrong = [name for name, value in user_options.items() if value is not None]
         wrong = [name for name in wrong if name not in names]
         wrong += ["hybrid"] if args.hybrid else []
     else:
@@ -162,13 +162,15 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
         return retraining(args)
     function = getattr(jaxsel, args.method)
     parameters = inspect.signature(function).parameters
-    given = {name: value for name, value in given.items() if value is not None}
+    user_options = {
+        name: value for name, value in user_options.items() if value is not None
+    }
     options = {}
     for name in OPTIONS:
         if name in parameters:
-            options[name] = given.pop(name, parameters[name].default)
+            options[name] = user_options.pop(name, parameters[name].default)
     options["method"] = "hybrid" if args.hybrid else "exact"
-    wrong = list(given)
+    wrong = list(user_options)
     if args.hybrid and args.method == "knn_regression_shapley":
         wrong.append("hybrid")
     if wrong:
@@ -190,7 +192,7 @@ def _not_taken(method: str, names: list[str], *, retrains: bool) -> str:
 
 
 def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
-    """Return outputs besides the values; refuse now what would fail after the work."""
+    """Return the paths of plot and CSV; raise now if writing them would fail later."""
     paths = []
     for flag, path, module in (
         ("--plot", args.plot, "matplotlib"),
@@ -217,18 +219,18 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
 
     from jaxsel import make_mesh
 
-    found = jax.devices()
-    wanted = len(found) if devices == "all" else int(devices)
-    if not 1 <= wanted <= len(found):
+    available = jax.devices()
+    wanted = len(available) if devices == "all" else int(devices)
+    if not 1 <= wanted <= len(available):
         raise ValueError(
-            f"--devices must be from 1 to {len(found)}, the number of devices here, or "
-            f"all, got {wanted}"
+            f"--devices must be from 1 to {len(available)}, the number of devices "
+            f"here, or all, got {wanted}"
         )
-    return (None if wanted == 1 else make_mesh(found[:wanted])), wanted
+    return (None if wanted == 1 else make_mesh(available[:wanted])), wanted
 
 
 def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
-    """Call, and say in errors and warnings what the arrays are called here."""
+    """Call the function; messages say which option each array stands for."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
         with recorded() as caught:
@@ -256,7 +258,7 @@ def _plot(values: Values, classes: np.ndarray | None, path: Path) -> None:
 
 
 def _summary(values: Values, ids: np.ndarray | None) -> list[str]:
-    """Return a few lines for the reader in a hurry."""
+    """Return a summary of a few lines."""
     import numpy as np
 
     lines = [repr(values)]

@@ -148,7 +148,7 @@ def _read_val(
         labels=args.val_labels,
         x_key=args.val_x_key or args.x_key,
         y_key=args.val_y_key or args.y_key,
-        # By name, whatever their order there; not those of a prepared data set.
+        # By name, in any order; not of a prepared data set.
         columns=None if train.name else names,
     )
 

@@ -58,7 +58,7 @@ examples:
 def add_options(parser: Parser) -> None:
     parser.add_argument("train", metavar="TRAIN", help="the samples to value")
     parser.add_argument(
-        "val", metavar="VAL", nargs="?", help="samples whose labels are right"
+        "val", metavar="VAL", nargs="?", help="samples with correct labels"
     )
     parser.add_argument(
         "--split",
@@ -129,7 +129,7 @@ def add_options(parser: Parser) -> None:
         "--learner",
         choices=tuple(LEARNERS),
         metavar="LEARNER",
-        help=f"what is trained: {', '.join(LEARNERS)} (default: logistic)",
+        help=f"model to train: {', '.join(LEARNERS)} (default: logistic)",
     )
     group.add_argument(
         "--score",
@@ -145,7 +145,7 @@ def add_options(parser: Parser) -> None:
         "10000)",
     )
     group.add_argument(
-        "--seed", type=int, metavar="N", help="of all that is random (default: 0)"
+        "--seed", type=int, metavar="N", help="seed of random draws (default: 0)"
     )
 
     group = add_reading_options(parser)

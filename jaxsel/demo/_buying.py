@@ -18,16 +18,16 @@ def appraise(
     """Value every owner's samples for this trainer.
 
     One call to `knn_shapley` values the owners' samples together with the trainer's
-    own, so that what the trainer has already is worth less, and gives a row for each
+    own, so that samples like the trainer's are worth less, and gives a row for each
     validation example. Two means over the rows answer two questions. The plain mean:
-    is the sample any good? The mean weighted by the trainer's error: is it what this
-    trainer lacks? Shapley values are linear in the utility, so that is the Shapley
+    is the sample any good? The mean weighted by the trainer's error: does this trainer
+    lack it? Shapley values are linear in the utility, so the latter is the Shapley
     value for an accuracy in which an example counts as much as the trainer errs on it.
 
     Args:
-        market: What the trainer has, and what the owners offer.
+        market: The trainer's samples, and the owners' offers.
         graphdef: Static part of the trainer's model.
-        params: Its parameters, trained on what the trainer has.
+        params: Its parameters, trained on the trainer's samples.
 
     Returns:
         Values weighted by the trainer's error, `[n]`; plain values, `[n]`; and the
@@ -55,28 +55,30 @@ def choose(
     shares: np.ndarray,
     budget: int,
 ) -> np.ndarray:
-    """Choose what to buy: each class gets its share, the best samples first.
+    """Choose samples to buy: each class gets its share, the best samples first.
 
     A value is the mean contribution to every coalition, so it does not fall when other
     samples like it are bought. The shares keep the budget from going to one class.
 
     Args:
         values: `[n]`, higher is better.
-        harmless: `[n]` of bool: what may be bought at all.
+        harmless: `[n]` of bool: samples that may be bought at all.
         labels: The class that each sample claims, `[n]`.
-        shares: Share of the budget for each class, `[classes]`, summing to 1. What a
-            class cannot use goes to the best of the others.
-        budget: How many samples to buy.
+        shares: Share of the budget for each class, `[classes]`, summing to 1. The part
+            that a class cannot use goes to the best of the others.
+        budget: Number of samples to buy.
 
     Returns:
         Indices, `[<= budget]`: fewer only if fewer are harmless.
     """
     order = np.lexsort((-values, ~harmless))
-    # Each sample's place among those of its class.
+    # Rank of each sample within its class, best first.
     by_class = np.zeros(len(labels), int)
     for c in range(len(shares)):
         rows = order[labels[order] == c]
         by_class[rows] = np.arange(len(rows))
+    # Largest remainders (Hamilton): places lost to rounding go to the classes that
+    # lost most.
     quota = np.floor(shares * budget)
     spare = budget - int(quota.sum())
     quota[np.argsort(quota - shares * budget, kind="stable")[:spare]] += 1

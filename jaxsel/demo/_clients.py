@@ -1,4 +1,4 @@
-"""The demo's chapter on filtering: noisy clients, a threshold, and what it gives."""
+"""The demo's chapter on filtering: noisy clients, with and without a threshold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clients:
 
     Attributes:
         seeds: Number of seeds.
-        found: What `variant_seed` returns, stacked on a first axis of seeds.
+        found: Results of `variant_seed`, stacked on a first axis of seeds.
     """
 
     seeds: int
@@ -50,23 +50,25 @@ def run_clients(seeds: Sequence[int], *, progress: bool = False) -> Clients:
     x, y = images(load("digits"), _SIZES.side)
     task = y < _CLASSES
     target, other = (x[task], y[task]), (x[~task], y[~task] - _CLASSES)
-    each = track(seeds, progress=progress, label="Clients")
-    found = [variant_seed(target, [other], _SIZES, seed, kind="both") for seed in each]
-    return Clients(seeds=len(found), found=stacked(found))
+    tracked = track(seeds, progress=progress, label="Clients")
+    runs = [
+        variant_seed(target, [other], _SIZES, seed, kind="both") for seed in tracked
+    ]
+    return Clients(seeds=len(runs), found=stacked(runs))
 
 
 def clients_chapter(result: Clients) -> Chapter:
     """Return the chapter on filtering by clients."""
-    one, sizes = result.found, _SIZES
-    rounds, goal = one["rounds"][0], 0.9 * one["ideal"][:, -1]
+    results, sizes = result.found, _SIZES
+    rounds, goal = results["rounds"][0], 0.9 * results["ideal"][:, -1]
     none = np.zeros(result.seeds)
-    rows = [("clean samples alone", one["ideal"], 1 + none, 1 + none)]
+    rows = [("clean samples alone", results["ideal"], 1 + none, 1 + none)]
     for t, name in enumerate(TRAINED):
         removed, kept = none, 1 + none
         if name in FILTERS:
             f = FILTERS.index(name)
-            removed, kept = one["removed"][:, f], one["kept"][:, f]
-        rows.append((name, one["accuracy"][:, t], removed, kept))
+            removed, kept = results["removed"][:, f], results["kept"][:, f]
+        rows.append((name, results["accuracy"][:, t], removed, kept))
     blocks = (
         f"{sizes.clients} clients have images of one digit each, 0 to {_CLASSES - 1}; "
         f"but for each clean image they have {sizes.ratios[0]:g} others, half of them "
@@ -93,16 +95,16 @@ def clients_chapter(result: Clients) -> Chapter:
             f"{result.seeds} seeds. “threshold” splits the benchmark set in two, "
             "“cross-fitted” uses all of it, and “quantile” drops what is above 95% of "
             "the benchmark's losses. The benchmark model alone has an accuracy "
-            f"of {one['benchmark'].mean():.1%}.",
+            f"of {results['benchmark'].mean():.1%}.",
         ),
         loss_figure(
-            *(one[name][0] for name in ("histograms", "values", "band")),
-            removed=one["removed"][0, 1],
-            kept=one["kept"][0, 1],
+            *(results[name][0] for name in ("histograms", "values", "band")),
+            removed=results["removed"][0, 1],
+            kept=results["kept"][0, 1],
             what=f"Noise of both kinds, {sizes.ratios[0]:g} : 1",
         ),
     )
-    last = one["accuracy"][..., -1]
+    last = results["accuracy"][..., -1]
     title = finding(
         "Clients that filter by loss",
         last[:, TRAINED.index("cross-fitted")],
@@ -111,4 +113,4 @@ def clients_chapter(result: Clients) -> Chapter:
         "accuracy",
         ".1%",
     )
-    return Chapter(title=title, blocks=blocks, data=one)
+    return Chapter(title=title, blocks=blocks, data=results)

@@ -17,7 +17,7 @@ OWNERS = (
     "wrong classes",
     "small but good",
 )
-"""What each owner sells; see `draw_market`."""
+"""The owners by the kind of their samples; see `draw_market`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,15 +25,15 @@ class Market:
     """One draw of the scenario; pixels are in [0, 1].
 
     Attributes:
-        n_classes: How many classes there are.
+        n_classes: Number of classes.
         weak: The classes that the trainer has one example of, ascending.
         x_train: The trainer's own images, flattened, `[n_train, d]`.
         y_train: Their labels, `[n_train]`.
         x_val: The trainer's validation images, `[n_val, d]`.
         y_val: Their labels, `[n_val]`.
-        x: What the owners offer, `[n, d]`.
-        y: The labels it comes with, `[n]`.
-        y_true: The labels it should come with, `[n]`.
+        x: The owners' offers, `[n, d]`.
+        y: The labels they come with, `[n]`.
+        y_true: The labels they should come with, `[n]`.
         owner: Index into `OWNERS`, `[n]`.
     """
 
@@ -69,10 +69,10 @@ def draw_market(
     Args:
         data: Images to deal out.
         key: Key of every draw.
-        n_weak: How many classes are weak.
+        n_weak: Number of weak classes.
         per_class: The trainer's examples of each other class.
         n_val: Validation examples.
-        sizes: How many samples each owner offers.
+        sizes: Number of samples that each owner offers.
 
     Returns:
         The market.
@@ -83,15 +83,15 @@ def draw_market(
     keys = [jax.random.fold_in(key, i) for i in range(4)]
     x, y, n_classes = data.as_features(), data.y, data.n_classes
     weak = np.sort(jax.random.permutation(keys[0], n_classes)[:n_weak])
-    left = np.asarray(jax.random.permutation(keys[1], len(y)))
+    remaining = np.asarray(jax.random.permutation(keys[1], len(y)))
     is_weak = np.isin(y, weak)
 
     def take(n: int, among: np.ndarray) -> np.ndarray:
-        nonlocal left
-        taken = left[among[left]][:n]
+        nonlocal remaining
+        taken = remaining[among[remaining]][:n]
         if len(taken) < n:
             raise ValueError(f"data must hold more images, got {len(y)}")
-        left = left[~np.isin(left, taken)]
+        remaining = remaining[~np.isin(remaining, taken)]
         return taken
 
     anything = np.ones(len(y), bool)
@@ -99,17 +99,17 @@ def draw_market(
     train = np.concatenate(
         [take(1 if c in weak else per_class, y == c) for c in range(n_classes)]
     )
-    # The picky owners first: for the others, what is left will do.
+    # The owners of particular classes first: the others take any images.
     small, wrong_classes = take(sizes[4], is_weak), take(sizes[3], ~is_weak)
     clean, wrong_labels, corrupted = (take(n, anything) for n in sizes[:3])
 
-    given, _ = flip_labels(keys[2], y[wrong_labels], 0.7, n_classes=n_classes)
+    flipped, _ = flip_labels(keys[2], y[wrong_labels], 0.7, n_classes=n_classes)
     images = x[corrupted].reshape(-1, *data.x.shape[1:])
     noisy, _ = gaussian_noise(keys[3], images, scale=0.5)
     rows = np.concatenate([clean, wrong_labels, corrupted, wrong_classes, small])
     owner = np.repeat(np.arange(len(OWNERS)), sizes)
     x_offered, y_offered = x[rows], y[rows]
-    y_offered[owner == OWNERS.index("wrong labels")] = given
+    y_offered[owner == OWNERS.index("wrong labels")] = flipped
     x_offered[owner == OWNERS.index("corrupted pixels")] = np.reshape(
         noisy, (len(noisy), -1)
     )

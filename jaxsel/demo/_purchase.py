@@ -1,4 +1,4 @@
-"""The purchase: value what five owners offer, buy the best of it, retrain, compare."""
+"""The purchase: value five owners' offers, buy the best samples, retrain, compare."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Purchase:
         chosen: After jaxsel's purchase, `[S, B, 2]`.
         everything: After buying all that is offered, `[S, 2]`.
         harmless: After buying all that has a positive value, `[S, 2]`.
-        n_harmless: How many samples that is, `[S]`.
+        n_harmless: Number of those samples, `[S]`.
         alone: After buying the same number of samples, drawn at random, from one owner
-            only, `[S, 5, 2]`: what the ranking of owners should predict.
-        n_alone: That number.
+            only, `[S, 5, 2]`, which the ranking of owners should predict.
+        n_alone: Number of those samples.
         owner_value: Mean value of an owner's samples, `[S, 5]`.
         owner_positive: Share of an owner's samples of positive value, `[S, 5]`.
         owner_bought: Samples jaxsel buys from each at the main budget, `[S, 5]`.
@@ -104,9 +104,9 @@ def run_purchase(
 ) -> Purchase:
     """Run the scenario of `draw_market` on real digits, once for each seed.
 
-    The trainer fits a small network, appraises what the owners offer against its
-    validation set (`appraise`), buys within a budget (`choose`), and trains again from
-    scratch. The test images serve for the final accuracies only.
+    The trainer fits a small network, appraises the owners' offers on its validation
+    set (`appraise`), buys within a budget (`choose`), and trains again from scratch.
+    The test images serve for the final accuracies only.
 
     How to value and to choose was itself chosen on seeds 100 to 119, where 300 training
     images played the test set, among: owners' data valued alone, all together, or
@@ -130,7 +130,7 @@ def run_purchase(
 
     Raises:
         ValueError: If there are no seeds, `main` is not a budget, or a budget exceeds
-            what is offered.
+            the samples offered.
     """
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
@@ -176,8 +176,8 @@ def _run(
     values, plain, shares = appraise(market, graphdef, first)
     harmless = plain > 0
 
-    # Every purchase is a set of rows; each is trained on by one program, from the same
-    # initial weights and with the same key.
+    # A purchase is a set of rows. One program trains on each, from the same initial
+    # weights and with the same key.
     shuffled = np.asarray(jax.random.permutation(keys[3], len(values)))
     chosen = [choose(values, harmless, market.y, shares, b) for b in budgets]
     alone = [shuffled[market.owner[shuffled] == o][: min(sizes)] for o in range(5)]
@@ -254,13 +254,13 @@ def _gallery(
 ) -> Gallery:
     rows = []
     for o in range(len(OWNERS)):
-        mine = np.flatnonzero(market.owner == o)
-        mine = mine[np.argsort(-values[mine], kind="stable")]
-        rows.append([mine[:columns], mine[-columns:]])
-    at = np.array(rows)
+        owned = np.flatnonzero(market.owner == o)
+        owned = owned[np.argsort(-values[owned], kind="stable")]
+        rows.append([owned[:columns], owned[-columns:]])
+    indices = np.array(rows)
     return Gallery(
-        images=market.x[at].reshape(*at.shape, *shape),
-        given=market.y[at],
-        true=market.y_true[at],
-        values=values[at],
+        images=market.x[indices].reshape(*indices.shape, *shape),
+        given=market.y[indices],
+        true=market.y_true[indices],
+        values=values[indices],
     )

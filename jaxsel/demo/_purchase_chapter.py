@@ -127,17 +127,19 @@ def purchase_chapter(result: Purchase) -> Chapter:
 
 def _by_budget(result: Purchase) -> str:
     ahead = result.chosen[..., 0] - result.random[..., 0]
-    better = sum(significant_sign(each) > 0 for each in ahead.T)
+    better = sum(significant_sign(differences) > 0 for differences in ahead.T)
     if len(result.seeds) == 1:
         return "What each budget gives, by 1 seed"
     return f"jaxsel's choice does better with {better} of {len(result.budgets)} budgets"
 
 
 def _of_owners(agreement: np.ndarray) -> str:
-    told = f"rank correlation {agreement.mean():.2f}"
+    correlation = f"rank correlation {agreement.mean():.2f}"
     if significant_sign(agreement) > 0:
-        return f"Values rank the owners much as training on each does: {told}"
-    return f"Whether values rank the owners as training does cannot be told: {told}"
+        return f"Values rank the owners much as training on each does: {correlation}"
+    return (
+        f"Whether values rank the owners as training does cannot be told: {correlation}"
+    )
 
 
 def _agreement(result: Purchase) -> np.ndarray:

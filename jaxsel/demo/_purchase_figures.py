@@ -186,10 +186,10 @@ def image_figures(result: Purchase) -> list[Figure]:
     gallery, figures = result.gallery, []
     for i, which in enumerate(("most", "least")):
         images = gallery.images[:, i]
-        given, true = gallery.given[:, i].ravel(), gallery.true[:, i].ravel()
+        labels, true = gallery.given[:, i].ravel(), gallery.true[:, i].ravel()
         captions = [
             str(g) if g == t else f"{g} (is {t})"
-            for g, t in zip(given, true, strict=True)
+            for g, t in zip(labels, true, strict=True)
         ]
         figures.append(
             Figure(
@@ -198,10 +198,10 @@ def image_figures(result: Purchase) -> list[Figure]:
                     columns=images.shape[1],
                     captions=captions,
                     rows=OWNERS,
-                    marked=given != true,
+                    marked=labels != true,
                 ),
                 caption=f"The {which} valuable samples of each owner, best first.",
-                alt=f"{np.sum(given != true)} of the {given.size} {which} valuable "
+                alt=f"{np.sum(labels != true)} of the {labels.size} {which} valuable "
                 "images have a wrong label. "
                 + " ".join(
                     f"{owner}: {', '.join(row)}."
@@ -217,28 +217,28 @@ def image_figures(result: Purchase) -> list[Figure]:
 def detection_figure(result: Purchase) -> Figure:
     detection = result.detection
     inspected = detection[0].inspected
-    found = np.stack([d.found for d in detection])
+    shares = np.stack([d.found for d in detection])
     figure = new_figure()
     with style():
         ax = figure.subplots()
     plot_curves(
         inspected,
-        {"lowest value first": found, "in any order": inspected[None]},
+        {"lowest value first": shares, "in any order": inspected[None]},
         ax=ax,
         xlabel="Share of samples inspected",
         ylabel="Share of wrong labels found",
         percent=True,
     )
     ax.xaxis.set_major_formatter(ax.yaxis.get_major_formatter())
-    at = [int(round(share * (len(inspected) - 1))) for share in (0.1, 0.2, 0.3)]
+    indices = [int(round(share * (len(inspected) - 1))) for share in (0.1, 0.2, 0.3)]
     return Figure(
         plot=figure,
         caption="Wrong labels found when inspecting the samples of all owners "
         "together, lowest plain value first.",
         alt="Lowest value first, the wrong labels found are "
         + ", ".join(
-            f"{found[:, i].mean():.1%} after {inspected[i]:.0%} of the samples"
-            for i in at
+            f"{shares[:, i].mean():.1%} after {inspected[i]:.0%} of the samples"
+            for i in indices
         )
         + "; in any order, as large a share as that of the samples.",
     )

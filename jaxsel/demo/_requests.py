@@ -58,11 +58,11 @@ class Requests:
         budget: Samples that each may send.
         n_shared: Hard samples in a request.
         n_held_out: Hard samples held out, `[S]`.
-        nothing: Accuracy on these after fine-tuning on what the trainer has, `[S]`.
-        accuracy: The same with what each owner sent, by `METHODS`, `[S, 2, 5]`.
+        nothing: Accuracy on these after fine-tuning on the trainer's samples, `[S]`.
+        accuracy: The same with each owner's answer, by `METHODS`, `[S, 2, 5]`.
         everything: With all that each owner has, `[S, 5]`.
         spearman: Rank correlation of each method with everything, `[S, 2]`.
-        kendall: Kendall's tau-b, likewise.
+        kendall: Kendall's tau-b of each method with everything, `[S, 2]`.
     """
 
     seeds: np.ndarray
@@ -79,7 +79,7 @@ class Requests:
 def run_requests(
     seeds: Sequence[int] = tuple(range(3)), *, progress: bool = False
 ) -> Requests:
-    """Ask five owners of digits for samples, and rank them by what they send.
+    """Ask five owners of digits for samples, and rank the owners by their answers.
 
     Args:
         seeds: Each deals the digits, and draws noise and weights, anew.
@@ -130,7 +130,7 @@ def requests_chapter(result: Requests) -> Chapter:
         f"{NAMES[how]} {averaged('.2f', result.spearman[:, j])}"
         for j, how in enumerate(METHODS)
     ]
-    found = [
+    first_counts = [
         f"{firsts(result.accuracy[:, j], result.everything)} by {NAMES[how]}"
         for j, how in enumerate(METHODS)
     ]
@@ -162,7 +162,7 @@ def requests_chapter(result: Requests) -> Chapter:
         + " Spearman's correlation with the order by full information, mean over "
         f"seeds: {'; '.join(correlations)}. Runs of {len(result.seeds)} in which the "
         "owner that is best by full information comes first, alone: "
-        f"{listed(found)}.",
+        f"{listed(first_counts)}.",
     )
     return Chapter(
         title=finding(

@@ -1,4 +1,4 @@
-"""The demo's texts: a proxy chooses reviews that a model is unsure of, and why."""
+"""The demo's chapter on texts: a proxy chooses reviews that a model is unsure of."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ class TextPurchase:
         spearman: Rank correlation of the last phase's scores with the target's
             entropies, on the pool but the bootstrap set.
         overlap: Share of the chosen that the target itself would choose.
-        exact_megabytes: What the target itself would move on the same pool, counted.
+        exact_megabytes: Payload of the target itself on the same pool, counted.
         private: The same choice made in secret, or None if the secure phase is not
             installed.
         missing: Why that did not run on SPU; empty if it did.
-        agreed: Share of what is chosen in secret that is chosen in the clear too.
+        agreed: Share of the reviews chosen in secret that the clear run chooses, too.
         mean: The chosen reviews' mean entropy by the last proxy, in the clear.
         accuracy: On reviews that nobody offers, of the target fine-tuned on the
             bootstrap set, on as many more reviews bought at random, and on those that
             were chosen.
-        tested: How many these reviews are.
-        texts: Those that rank highest, and the ones that rank lowest.
+        tested: Number of reviews that measure `accuracy`.
+        texts: The reviews that rank highest, and the ones that rank lowest.
         doubts: Probability of a positive review by the target, for each text.
-        labels: What they are; known once they are bought.
+        labels: Their labels, known once they are bought.
     """
 
     offered: int
@@ -119,8 +119,8 @@ def run_texts(
     this machine.
 
     Args:
-        secure: What the choice in secret runs on; of `secure_phase` if None.
-        seed: Of what is drawn.
+        secure: Engine of the choice in secret; that of `secure_phase` if None.
+        seed: Seed of all draws.
         progress: Whether to show progress bars.
 
     Raises:
@@ -135,8 +135,8 @@ def run_texts(
     start = wrapped_key(jnp.asarray(words))
     keys = [jax.random.fold_in(start, i) for i in range(4)]
     dealt = deal(texts.labels, SIZES, keys[0])
-    pool, own = _samples(texts, dealt.pool), _samples(texts, dealt.own)
-    found = select(
+    pool, distil = _samples(texts, dealt.pool), _samples(texts, dealt.own)
+    phased = select(
         pool,
         SCHEDULE,
         round(SIZES.budget * len(pool)),
@@ -145,20 +145,20 @@ def run_texts(
         secret=jax.random.key(seed),
         target=texts.target,
         bootstrap=SIZES.bootstrap,
-        distil=own,
+        distil=distil,
         progress=progress,
     )
-    assert found.target is not None
-    rest = np.setdiff1d(np.arange(len(pool)), found.bootstrap)
-    logits = found.target.logits(pool.take(rest).inputs)
+    assert phased.target is not None
+    candidates = np.setdiff1d(np.arange(len(pool)), phased.bootstrap)
+    logits = phased.target.logits(pool.take(candidates).inputs)
     exact = np.asarray(entropy(jnp.asarray(logits)))
-    scores = proxy_ranks(found.proxies[-1], pool.take(rest), base=texts.target)
-    chosen, private = found.survivors[-1], None
+    scores = proxy_ranks(phased.proxies[-1], pool.take(candidates), base=texts.target)
+    chosen, private = phased.survivors[-1], None
     if secure is None:
         secure = secure_phase()
     if secure.engine is not None:
         private = run_private(
-            found,
+            phased,
             pool,
             texts.target,
             engine=secure.engine,
@@ -166,41 +166,41 @@ def run_texts(
             seed=seed,
         )
     bought = chosen if private is None else private.rows
-    best = rest[np.argsort(-exact, kind="stable")[: len(chosen)]]
-    first = np.searchsorted(rest, chosen[:_SHOWN])
+    best = candidates[np.argsort(-exact, kind="stable")[: len(chosen)]]
+    first = np.searchsorted(candidates, chosen[:_SHOWN])
     shown = np.stack([first, np.argsort(scores, kind="stable")[:_SHOWN]])
     lead = logits[:, 1] - logits[:, 0]
-    counted = found.costs()
-    words = tuple(map(str, texts.words[dealt.pool[rest[shown.ravel()]]]))
+    counted = phased.costs()
+    words = tuple(map(str, texts.words[dealt.pool[candidates[shown.ravel()]]]))
     return TextPurchase(
         offered=len(pool),
-        bootstrap=len(found.bootstrap),
+        bootstrap=len(phased.bootstrap),
         chosen=len(chosen),
-        left=tuple(len(rows) for rows in found.survivors),
+        left=tuple(len(rows) for rows in phased.survivors),
         megabytes=sum(a.bytes + b.bytes for a, b in counted) / 1e6,
         spearman=monotonicity(scores, exact),
         overlap=float(np.isin(bought, best).mean()),
-        exact_megabytes=_exact_bytes(texts, len(rest)) / 1e6,
+        exact_megabytes=_exact_bytes(texts, len(candidates)) / 1e6,
         private=private,
         agreed=float(np.isin(bought, chosen).mean()),
         mean=float(
-            entropy_of_square(jnp.asarray(scores[np.isin(rest, chosen)])).mean()
+            entropy_of_square(jnp.asarray(scores[np.isin(candidates, chosen)])).mean()
         ),
-        accuracy=_accuracy(texts, dealt, found, bought, keys[2:]),
+        accuracy=_accuracy(texts, dealt, phased, bought, keys[2:]),
         tested=len(texts.labels) - len(dealt.pool) - len(dealt.own),
         missing=secure.missing,
         texts=(words[:_SHOWN], words[_SHOWN:]),
         doubts=1 / (1 + np.exp(-lead[shown])),
-        labels=texts.labels[dealt.pool[rest[shown]]],
+        labels=texts.labels[dealt.pool[candidates[shown]]],
     )
 
 
 def _exact_bytes(texts: Texts, n: int) -> float:
     """Return the payload of the target itself on n texts, nothing emulated."""
     config = texts.target.config
-    whole = Spec(config.layers, config.heads, ffn="gelu", read="mean")
+    exact = Spec(config.layers, config.heads, ffn="gelu", read="mean")
     manifest = target_manifest(
-        ablation(whole, "NoApprox"),
+        ablation(exact, "NoApprox"),
         texts.target,
         n_classes=texts.n_classes,
         length=texts.tokens.ids.shape[1],
@@ -215,11 +215,11 @@ def _accuracy(
     bought: np.ndarray,
     keys: list[jax.Array],
 ) -> tuple[float, float, float]:
-    """Return the target's accuracy by what it was fine-tuned on, see `TextPurchase`."""
+    """Return the target's accuracy by training set, as `TextPurchase` has it."""
     assert phased.target is not None
     test = np.setdiff1d(np.arange(len(texts.labels)), [*dealt.pool, *dealt.own])
-    rest = np.setdiff1d(np.arange(phased.n), phased.bootstrap)
-    drawn = np.asarray(jax.random.permutation(keys[0], rest))[: len(bought)]
+    candidates = np.setdiff1d(np.arange(phased.n), phased.bootstrap)
+    drawn = np.asarray(jax.random.permutation(keys[0], candidates))[: len(bought)]
     targets = [phased.target]
     for more in (drawn, bought):
         rows = dealt.pool[np.concatenate([phased.bootstrap, more])]
@@ -237,7 +237,7 @@ def _samples(texts: Texts, rows: np.ndarray) -> Samples:
 
 
 def texts_chapter(result: TextPurchase) -> Chapter:
-    """Show what would be bought, and why."""
+    """Return the chapter on the purchase of reviews."""
     first, last = result.left
     random = result.chosen / (result.offered - result.bootstrap)
     before, drawn, bought = result.accuracy

@@ -36,7 +36,7 @@ def run_demo(
     SPU or CrypTen are installed.
 
     Args:
-        folder: Where to write `report.html` and `report.json`.
+        folder: Folder to write `report.html` and `report.json` to.
         seeds: Each repeats every experiment; the report shows mean and spread.
         progress: Whether to show progress bars.
         python: Interpreter of another environment, which has SPU: taken for the choice
@@ -126,18 +126,18 @@ def _summary(result: Purchase, requests: Requests) -> str:
 
 
 def _worth_summary(worth: Worth) -> str:
-    found = worth.curves.summary
+    summary = worth.curves.summary
     parts = [
-        f"{name} {found[name]['auc'].mean():.3f} ({worth.seconds[name]:.2g} s)"
+        f"{name} {summary[name]['auc'].mean():.3f} ({worth.seconds[name]:.2g} s)"
         for name in ("KNN-Shapley", "KNN-LOO", "TMC-Shapley")
     ]
     return f"AUC of finding wrong labels by values: {', '.join(parts)}"
 
 
 def _clients_summary(clients: Clients) -> str:
-    found = clients.found
-    none, _, filtered, _ = found["accuracy"][..., -1].mean(0)
+    results = clients.found
+    none, _, filtered, _ = results["accuracy"][..., -1].mean(0)
     return (
         f"Clients of whose data two thirds are noise: accuracy {none:.1%}, filtered by "
-        f"loss {filtered:.1%}, without noise {found['ideal'][:, -1].mean():.1%}"
+        f"loss {filtered:.1%}, without noise {results['ideal'][:, -1].mean():.1%}"
     )

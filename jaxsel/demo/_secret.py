@@ -27,13 +27,13 @@ class Side:
 
     Attributes:
         sent: Payload that it sent to the others, in megabytes.
-        received: And what it received: with a helper, from both.
-        opened: What it saw opened, in words, by phase.
+        received: Payload that it received, in megabytes, from a helper as well.
+        opened: Values that it saw opened, in words, by phase.
         recovered: The best rank correlation of its attacks on the proxies, by phase;
             None where it attacked nothing.
-        attacked: Rows that these took, by phase.
+        attacked: Rows used by these attacks, by phase.
         seconds: Wall-clock from its start to its result.
-        working: Of these, in steps: sharing, computing, messages.
+        working: Seconds of these in steps: sharing, computing, messages.
     """
 
     sent: float
@@ -50,14 +50,14 @@ class PrivateRun:
     """Results of a selection under two-party computation.
 
     Attributes:
-        engine: That it ran on: "spu-aby3" or "crypten".
+        engine: "spu-aby3" or "crypten".
         rows: Rows of the pool that were chosen, ascending.
-        mean: The chosen rows' mean score, the only score that was opened: of two
+        mean: The chosen rows' mean score, the only score that was opened: for two
             classes an entropy, in nats.
         seconds: Wall clock of the slower party, from its start to its result.
         megabytes: Payload that the two owners sent, to each other and to a helper.
         rounds: Messages that the model owner waited for.
-        dealer_megabytes: Of the correlated randomness of CrypTen's third party.
+        dealer_megabytes: Correlated randomness from CrypTen's third party.
         compared: Outcomes of comparisons that were opened, in each phase.
         model_owner, data_owner: Their sides.
     """
@@ -89,7 +89,7 @@ class SecurePhase:
     missing: str = ""
 
     def notices(self) -> list[str]:
-        """Return lines for whoever expects a choice in secret on SPU."""
+        """Return notices to a user who expects a choice in secret on SPU."""
         if self.engine is None:
             return [f"Nothing was chosen in secret. {self.missing}"]
         if self.engine == "crypten":
@@ -138,7 +138,7 @@ def secure_phase(python: str | None = None) -> SecurePhase:
 
 def _installed(name: str) -> bool:
     needed = ("mpc_bridge", "safetensors", name)
-    return all(importlib.util.find_spec(each) is not None for each in needed)
+    return all(importlib.util.find_spec(module) is not None for module in needed)
 
 
 def run_private(
@@ -150,18 +150,18 @@ def run_private(
     python: str | None = None,
     seed: int = 0,
 ) -> PrivateRun:
-    """Choose again what `select` has chosen in the clear, but in secret.
+    """Repeat a selection of `select` under two-party computation.
 
     Args:
         found: The selection, with its proxies.
         pool: The data owner's samples.
         base: The public base model that embeds them.
-        engine: To run on, of `secure_phase`.
+        engine: Engine to run on, of `secure_phase`.
         python: Interpreter that runs the roles; None takes this process's.
-        seed: Of the pivots, public.
+        seed: Public seed of the pivots.
 
     Raises:
-        RuntimeError: If the run fails; with what each role said.
+        RuntimeError: If the run fails; with the output of each role.
     """
     # By name, when it is there: jaxsel works without the secure phase.
     bridge = importlib.import_module("mpc_bridge")
@@ -188,7 +188,7 @@ def run_private(
 
 
 def private_run(result: Any, other: Any) -> PrivateRun:
-    """Return what came of a run, of both parties' results.
+    """Combine both parties' results of a run.
 
     Args:
         result: The model owner's `mpc_bridge.Result`.
@@ -215,16 +215,16 @@ def _side(result: Any) -> Side:
     return Side(
         sent=total.sent / 1e6,
         received=(total.bytes - total.sent) / 1e6,
-        opened=tuple(each.opened for each in result.reveals),
-        recovered=tuple(each.recovered for each in result.reveals),
-        attacked=tuple(each.rows for each in result.reveals),
+        opened=tuple(reveal.opened for reveal in result.reveals),
+        recovered=tuple(reveal.recovered for reveal in result.reveals),
+        attacked=tuple(reveal.rows for reveal in result.reveals),
         seconds=result.seconds,
         working=total.seconds,
     )
 
 
 def sides_table(run: PrivateRun, *, offered: int) -> Table:
-    """Show what each side of a secure run received, saw and could make of it.
+    """Return a table of the data that each side of a secure run received and saw.
 
     Args:
         run: The run.
@@ -245,8 +245,10 @@ def sides_table(run: PrivateRun, *, offered: int) -> Table:
             "where each row ranks, and nothing that is in it",
             _phases(
                 [
-                    _recovered(found, rows)
-                    for found, rows in zip(data.recovered, data.attacked, strict=True)
+                    _recovered(correlation, rows)
+                    for correlation, rows in zip(
+                        data.recovered, data.attacked, strict=True
+                    )
                 ]
             ),
         ),
@@ -268,11 +270,11 @@ def sides_table(run: PrivateRun, *, offered: int) -> Table:
     )
 
 
-def _phases(said: Sequence[str]) -> str:
-    return "; ".join(f"phase {i + 1}: {each}" for i, each in enumerate(said))
+def _phases(texts: Sequence[str]) -> str:
+    return "; ".join(f"phase {i + 1}: {text}" for i, text in enumerate(texts))
 
 
-def _recovered(found: float | None, rows: int) -> str:
-    if found is None:
+def _recovered(correlation: float | None, rows: int) -> str:
+    if correlation is None:
         return "not attacked, too few samples"
-    return f"a ranking, rank correlation {found:.2f} ({rows:,} samples attacked)"
+    return f"a ranking, rank correlation {correlation:.2f} ({rows:,} samples attacked)"

@@ -15,11 +15,11 @@ from .words import listed
 def story(
     result: Purchase, requests: Requests, texts: TextPurchase | None
 ) -> tuple[str | Figure, ...]:
-    """Tell who bought what, from whom, what it gained, and who saw what.
+    """Return the story of the purchase: its sellers, its gain, its disclosures.
 
     Args:
         result: The purchase.
-        requests: The market in which the trainer sees only what is sent.
+        requests: The market in which the trainer sees only the owners' answers.
         texts: The choice of reviews; None where it was not made.
     """
     main = result.main
@@ -81,13 +81,13 @@ def _figure(result: Purchase, budget: int, offered: int) -> Figure:
         ax.grid(visible=False, axis="y")
         ax.set(xlabel="New digits read right", xlim=(0, 1))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    told = "; ".join(
+    accuracies = "; ".join(
         f"{name} {mean:.1%}" for name, (mean, _) in zip(rows, bars, strict=True)
     )
     seeds = len(result.seeds)
     return Figure(
         plot=figure,
-        alt=f"Accuracy on new digits: {told}.",
+        alt=f"Accuracy on new digits: {accuracies}.",
         caption=f"Accuracy by what was bought: mean of {seeds} repetitions, each with "
         "other digits; lines are one standard deviation.",
     )

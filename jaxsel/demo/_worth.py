@@ -1,4 +1,4 @@
-"""The demo's chapter on values: which of them finds wrong labels, and at what cost."""
+"""The demo's chapter on values: wrong labels found by each, and the time it takes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Worth:
 
     Attributes:
         curves: Share of the wrong labels found, by method.
-        seconds: Of the last call of each method, which is compiled already if there
-            were others.
+        seconds: Time of the last call of each method, which is compiled already if
+            there were others.
     """
 
     curves: Curves
@@ -45,8 +45,8 @@ def run_worth(seeds: int = 3, *, progress: bool = False) -> Worth:
     def timed(name: str, method: ValueFunction) -> ValueFunction:
         def call(x: Any, y: Any, x_val: Any, y_val: Any, key: jax.Array) -> np.ndarray:
             start = time.perf_counter()
-            found = method(x, y, x_val, y_val, key)
-            values = np.asarray(getattr(found, "values", found))
+            result = method(x, y, x_val, y_val, key)
+            values = np.asarray(getattr(result, "values", result))
             seconds[name] = time.perf_counter() - start
             return values
 
@@ -75,11 +75,11 @@ def worth_chapter(result: Worth) -> Chapter:
     rows = [
         (
             name,
-            spread(found["auc"]),
-            spread(found["found_at_bad"]),
+            spread(summary["auc"]),
+            spread(summary["found_at_bad"]),
             result.seconds.get(name),
         )
-        for name, found in curves.summary.items()
+        for name, summary in curves.summary.items()
     ]
     shown = (KNN[0], KNN[2], *_TRAINED, "Random")
     blocks = (
@@ -98,7 +98,7 @@ def worth_chapter(result: Worth) -> Chapter:
         figure_of(curves, shown, "Wrong labels among digits"),
     )
     data = {"summary": curves.summary, "seconds": result.seconds}
-    auc = {name: found["auc"] for name, found in curves.summary.items()}
+    auc = {name: summary["auc"] for name, summary in curves.summary.items()}
     best = max(_TRAINED, key=lambda name: auc[name].mean())
     title = finding(
         f"Values of {KNN[0]}",

@@ -14,5 +14,5 @@ def stacked(runs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def spread(x: np.ndarray) -> tuple[float, float | None]:
-    """Return mean and standard deviation over seeds; None in place of it for one."""
+    """Return mean and standard deviation over seeds; the latter None for one seed."""
     return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None

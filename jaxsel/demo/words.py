@@ -1,4 +1,4 @@
-"""Sentences about measured differences, worded by what was measured."""
+"""Sentences about measured differences, worded by sign and significance."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def compared(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
     """Describe how two accuracies compare over the same runs, in percentage points.
 
     Args:
-        name: What `a` belongs to.
+        name: Name of the method that reached `a`.
         a: `[runs]`, fractions; NaN where undefined.
-        other: What `b` belongs to.
+        other: Name of the method that reached `b`.
         b: `[runs]`, of the same runs.
 
     Returns:
@@ -79,11 +79,11 @@ def finding(
     """Say in a heading which of two does better, or that this cannot be told.
 
     Args:
-        names: Whose figures `a` are, a plural.
+        names: Name, a plural, for the methods with figures `a`.
         a: `[seeds]`, higher is better; NaN where undefined.
-        others: Whose figures `b` are, a plural.
+        others: Name, a plural, for the methods with figures `b`.
         b: `[seeds]`, of the same seeds.
-        figure: What is compared.
+        figure: Name of the quantity compared.
         form: Format of a mean, such as ".0%".
 
     Returns:

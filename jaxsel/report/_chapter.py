@@ -25,12 +25,12 @@ class Heading:
 @brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure with what it shows in words.
+    """A figure with its description and caption.
 
     Attributes:
         plot: The matplotlib figure, best made with `new_figure`. Figures that follow
             one another stand side by side where there is room.
-        alt: What a reader who cannot see it needs to know.
+        alt: Description for a reader who cannot see it.
         caption: The text below it.
         format: "svg" is sharp, and its text and axes follow the reader's theme; "png"
             is smaller where there are more than a few thousand marks.
@@ -58,7 +58,7 @@ class Table:
         columns: Heading of each column.
         rows: Cells of each row: text, a number, None, or a pair (mean, spread).
         caption: The text above it.
-        formats: How to show the numbers of each column, such as ".3f" or ".1%"; "" is
+        formats: Format of the numbers of each column, such as ".3f" or ".1%"; "" is
             for text. The JSON file has them in full.
     """
 
@@ -88,7 +88,7 @@ class Chapter:
 
     Attributes:
         title: Its heading.
-        blocks: What the reader sees, in order. A string is a paragraph of plain text,
+        blocks: The visible parts, in order. A string is a paragraph of plain text,
             in which `backticks` mark code.
         data: The numbers behind the figures: nested mappings and sequences of text,
             numbers and arrays, for the JSON file.

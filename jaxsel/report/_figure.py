@@ -30,7 +30,7 @@ def draw_png(figure: Figure) -> str:
 
 
 def draw_svg(figure: Figure, name: str) -> tuple[str, str]:
-    """Return the view box of the figure as SVG, and what stands inside the element.
+    """Return the view box of the figure as SVG, and the content of the element.
 
     Its ids start with `name`.
     """

@@ -19,7 +19,7 @@ class Origin:
         date: Day it was made, in UTC, as 2026-01-31.
         revision: Git commit of jaxsel, with "+" if tracked files differ from it; None
             if jaxsel does not run from a checkout.
-        versions: Of jaxsel, JAX and Python, and the kind of device.
+        versions: Versions of jaxsel, JAX and Python, and the kind of device.
     """
 
     date: str

@@ -68,7 +68,7 @@ def _at_code(text: str) -> list[str]:
 
 
 def _parts(chapter: Chapter, name: str) -> list[dict[str, Any]]:
-    """Return what the templates show of each block, with ids that start with `name`."""
+    """Return each block's template variables, with ids that start with `name`."""
     parts: list[dict[str, Any]] = []
     headings = count(1)
     for place, block in enumerate(chapter.blocks):
@@ -119,7 +119,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _show(cell: Cell, form: str) -> str:
-    """A cell as text; a number that is not known as a dash."""
+    """Format a cell as text; an unknown number as a dash."""
     if isinstance(cell, str):
         return cell
     if cell is None or np.ndim(cell) == 0 and not np.isfinite(cell):

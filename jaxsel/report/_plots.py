@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Estimates(Protocol):
-    """Protocol of what `plot_values` draws, such as a `jaxsel.Values`."""
+    """Protocol of the argument of `plot_values`, such as `jaxsel.Values`."""
 
     @property
     def values(self) -> Any: ...
@@ -116,10 +116,10 @@ def plot_curves(
     Args:
         x: `[points]`.
         curves: By name, `[seeds, points]`.
-        levels: By name, `[seeds]`: what does not depend on x, as level lines.
+        levels: By name, `[seeds]`: figures that do not depend on x, as level lines.
         ax: Axes to draw on; made with pyplot if None.
-        xlabel: What `x` is, with its unit.
-        ylabel: What the curves are, with their unit.
+        xlabel: Label of the x axis, with its unit.
+        ylabel: Label of the y axis, with its unit.
         xscale: "linear" or "log"; a logarithmic axis has its ticks at `x`.
         percent: Whether to show fractions as percentages.
 
@@ -185,7 +185,7 @@ def plot_images(
         columns: Images in a row.
         captions: Optional `[n]`, below each image.
         rows: Optional names of the rows, to their left.
-        marked: Optional `[n]` of bool: whose caption stands out.
+        marked: Optional `[n]` of bool: images with a highlighted caption.
         size: Width of an image in inches.
 
     Returns:
@@ -200,13 +200,15 @@ def plot_images(
             f"images must have shape [n, height, width], got {images.shape}"
         )
     n_rows = -(-len(images) // columns)
-    for name, given, length in (
+    for name, argument, length in (
         ("captions", captions, len(images)),
         ("marked", marked, len(images)),
         ("rows", rows, n_rows),
     ):
-        if given is not None and np.shape(given) != (length,):
-            raise ValueError(f"{name} must have length {length}, got {np.shape(given)}")
+        if argument is not None and np.shape(argument) != (length,):
+            raise ValueError(
+                f"{name} must have length {length}, got {np.shape(argument)}"
+            )
     low, high = images.min(), images.max()
     # Laid out by hand, so that a long caption does not shrink the images.
     gap = 0.08 * size
@@ -226,13 +228,13 @@ def plot_images(
             ax.imshow(image, vmin=low, vmax=high)
             if captions is not None:
                 stands_out = marked is not None and np.asarray(marked)[i]
-                at = {"transform": ax.transAxes, "ha": "center", "va": "top"}
+                text_style = {"transform": ax.transAxes, "ha": "center", "va": "top"}
                 color = MARKED if stands_out else INK
-                ax.text(0.5, -0.05, captions[i], fontsize=8, color=color, **at)
+                ax.text(0.5, -0.05, captions[i], fontsize=8, color=color, **text_style)
             if rows is not None and i % columns == 0:
                 name = rows[i // columns].replace(" ", "\n")
-                at = {"transform": ax.transAxes, "ha": "right", "va": "center"}
-                ax.text(-0.12, 0.5, name, fontsize=9, **at)
+                text_style = {"transform": ax.transAxes, "ha": "right", "va": "center"}
+                ax.text(-0.12, 0.5, name, fontsize=9, **text_style)
     return figure
 
 
@@ -240,7 +242,7 @@ _BAND = {"alpha": 0.2, "linewidth": 0, "linestyle": "-"}
 
 
 def _spread(y: np.ndarray) -> np.ndarray:
-    """Return the standard deviation over seeds; 0 where there is one seed only."""
+    """Return the standard deviation over seeds; 0 for a single seed."""
     return np.std(y, axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1:])
 
 

@@ -27,7 +27,7 @@ class Report:
 
     Attributes:
         title: The heading of the page.
-        summary: What a reader in a hurry should know, one or two sentences.
+        summary: Summary for a reader in a hurry, one or two sentences.
         chapters: From any room; see `Chapter`.
         story: Paragraphs and figures that the page opens with. If there are any,
             chapters are folded below them: a reader opens one by its title.
@@ -41,26 +41,26 @@ class Report:
     def save(self, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
         """Write `report.html` and `report.json`, and return their paths.
 
-        The page stands alone: styles and figures are inside it, it runs no scripts and
-        asks no network for anything. Both files are complete before either takes the
-        place of an older one. They carry the day, in UTC, or that of the environment's
-        `SOURCE_DATE_EPOCH`, and the git commit if jaxsel runs from a checkout.
+        The page stands alone: styles and figures are inside it, and it runs no scripts
+        and loads nothing. Both files are complete before either replaces an older one.
+        They carry the date in UTC, of `SOURCE_DATE_EPOCH` if that is set, and the git
+        commit if jaxsel runs from a checkout.
 
         Args:
             folder: Made if it does not exist.
 
         Raises:
             ImportError: If Jinja is not installed.
-            TypeError: If a chapter's data holds what JSON cannot.
+            TypeError: If a chapter's data does not fit into JSON.
             ValueError: If `SOURCE_DATE_EPOCH` is not a count of seconds.
         """
-        made = origin()
+        stamp = origin()
         contents = {
             "report.html": render(
-                self.title, self.summary, self.chapters, made, self.story
+                self.title, self.summary, self.chapters, stamp, self.story
             ),
             "report.json": json.dumps(
-                _plain_report(self, made), indent=1, allow_nan=False
+                _plain_report(self, stamp), indent=1, allow_nan=False
             ),
         }
         folder = Path(folder)
@@ -71,7 +71,7 @@ class Report:
         return page, numbers
 
 
-def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
+def _plain_report(report: Report, stamp: Origin) -> dict[str, Any]:
     chapters = []
     for chapter in report.chapters:
         tables = [
@@ -100,7 +100,7 @@ def _plain_report(report: Report, made: Origin) -> dict[str, Any]:
         "title": report.title,
         "summary": report.summary,
         "story": [b if isinstance(b, str) else b.alt for b in report.story],
-        **dataclasses.asdict(made),
+        **dataclasses.asdict(stamp),
         "chapters": chapters,
     }
 

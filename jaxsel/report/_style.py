@@ -36,7 +36,7 @@ def style() -> Iterator[None]:
     import matplotlib
     from cycler import cycler
 
-    look = matplotlib.rc_context(
+    context = matplotlib.rc_context(
         {
             "font.size": 10,
             "font.family": "sans-serif",
@@ -73,7 +73,7 @@ def style() -> Iterator[None]:
     )
     interactive = matplotlib.is_interactive()
     try:
-        with look:
+        with context:
             try:
                 yield
             finally:

@@ -23,7 +23,7 @@ class FilterSizes:
         net: "mlp" or "cnn".
         hidden: Hidden units of the perceptron.
         channels: Channels of the CNN's blocks.
-        clients: How many there are.
+        clients: Number of clients.
         clean: Clean samples of all clients together.
         test: Test samples.
         benchmark: Benchmark samples, as a share of the clean ones.
@@ -35,8 +35,8 @@ class FilterSizes:
         rate: Step of the clients' SGD.
         server_rate: First step of the server's Adam, which falls along a cosine; None
             for plain averaging, as in the paper.
-        folds: Of cross-fitted benchmark losses.
-        replicates: Of the threshold's band.
+        folds: Folds of cross-fitted benchmark losses.
+        replicates: Bootstrap replicates of the threshold's band.
     """
 
     side: int = 14
@@ -64,10 +64,10 @@ class Federation:
 
     Attributes:
         samples: All clients' samples, as they are labelled.
-        clients: Whose each is, `[n]`.
-        source: Where each is from, `[n]`: 0 for clean ones, 1, 2, ... for the other
+        clients: Number of each sample's client, `[n]`.
+        source: Source of each sample, `[n]`: 0 for clean ones, 1, 2, ... for the other
             data sets, and -1 for wrong labels.
-        benchmark: The clean samples of who asks.
+        benchmark: Clean samples of the server, which asks.
         test: Clean samples too.
     """
 
@@ -98,11 +98,11 @@ def draw_federation(
     shares that differ from client to client and from source to source.
 
     Args:
-        target: What the task is about: images and classes.
+        target: Images and classes of the task.
         others: Other data sets, for open-set noise, class by class.
-        sizes: How large the experiment is.
-        key: Of all draws. Clean, benchmark and test samples, and who gets them, do not
-            depend on `kind` and `ratio`; smaller benchmark sets are parts of larger.
+        sizes: Sizes of the experiment.
+        key: Key of all draws. Clean, benchmark and test samples, and their clients, do
+            not depend on `kind` and `ratio`; smaller benchmarks are parts of larger.
         kind: One of `KINDS`.
         ratio: Noisy samples for each clean one.
 
@@ -131,9 +131,11 @@ def draw_federation(
             f"{len(order)} and {offered}"
         )
     test, clean, wrong = np.split(order[: sum(n_own)], np.cumsum(n_own)[:-1])
+    # Residues of a permutation: numbers of clients per class differ by one at most.
     of_class = np.asarray(jax.random.permutation(keys[1], sizes.clients)) % n_classes
     x, y = take(target, wrong)
     shift = draws(0).integers(1, n_classes, len(y))
+    # A shift of 1 to n_classes - 1 never gives the true label.
     parts = [take(target, clean), (x, (y + shift) % n_classes)]
     sources = [np.zeros(len(clean), int), np.full(len(wrong), -1)]
     drawn = np.asarray(jax.random.permutation(keys[2], offered))[:n_open]
@@ -157,9 +159,9 @@ def _dealt(y: np.ndarray, of_class: np.ndarray, rng: np.random.Generator) -> np.
     """Return which client of its class gets each sample, in uneven shares."""
     clients = np.empty(len(y), int)
     for c in range(int(of_class.max()) + 1):
-        own, rows = np.flatnonzero(of_class == c), np.flatnonzero(y == c)
-        shares = rng.dirichlet(np.full(len(own), _EVENNESS))
-        clients[rows] = rng.choice(own, len(rows), p=shares)
+        candidates, rows = np.flatnonzero(of_class == c), np.flatnonzero(y == c)
+        shares = rng.dirichlet(np.full(len(candidates), _EVENNESS))
+        clients[rows] = rng.choice(candidates, len(rows), p=shares)
     return clients
 
 

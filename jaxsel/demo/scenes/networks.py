@@ -1,4 +1,4 @@
-"""Models of trainers and owners: how they are trained, tuned, and looked into."""
+"""Models of trainers and owners, with training, logits and features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Net:
     rate: float = 3e-3
 
     def trained(self, x: np.ndarray, y: np.ndarray, steps: int, key: jax.Array) -> Net:
-        """Return it after so many steps on minibatches of 64."""
+        """Return the network trained for `steps` steps on minibatches of 64."""
         recipe: Any = {"batch_size": BATCH, "learning_rate": self.rate}
         params = fit(self.graphdef, self.params, x, y, key=key, steps=steps, **recipe)
         return dataclasses.replace(self, params=params)
@@ -44,7 +44,7 @@ class Net:
         return self.logits(x).argmax(1) == y
 
     def features(self, x: np.ndarray) -> np.ndarray:
-        """Return what the last layer sees, `[n, H]`."""
+        """Return the inputs of the last layer, `[n, H]`."""
         body = nnx.merge(self.graphdef, self.params)
         if isinstance(body, CNN):
             body.dense = _Through()  # pyright: ignore[reportAttributeAccessIssue]
@@ -54,7 +54,7 @@ class Net:
 
 
 class _Through(nnx.Module):
-    """A layer that changes nothing."""
+    """Identity layer."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return x.reshape(x.shape[0], -1)

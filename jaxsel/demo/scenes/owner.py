@@ -28,7 +28,7 @@ class Owner:
     """An owner of samples, with a model that it trained on them.
 
     Attributes:
-        samples: What it has, as it is labelled.
+        samples: Its samples, as they are labelled.
         nets: Checkpoints of its model: untrained, then after each cycle.
     """
 
@@ -44,7 +44,7 @@ def gradients(
     Args:
         net: The network.
         samples: Images with labels.
-        features: What its last layer sees of them, if that is known already.
+        features: Inputs of its last layer for them, if known already.
     """
     x, y = samples
     features = net.features(x) if features is None else features

@@ -28,7 +28,7 @@ def appraise_owners(
     """Send one request by each method, and rank the owners by their answers.
 
     The market's protocol, in one process: a request holds the shared hard samples, an
-    answer what its owner chose; the trainer fine-tunes on each answer.
+    answer the samples its owner chose; the trainer fine-tunes on each answer.
     """
     names = list(owners)
     nothing = trainer.gain((trainer.own[0][:0], trainer.own[1][:0]))[0]

@@ -16,8 +16,8 @@ class Part:
     Attributes:
         x: `[n, ...]`.
         y: `[n]`.
-        other_x: What embeddings may be made of, none of it among `x`.
-        other_y: Its classes.
+        other_x: Samples that embeddings may be made of, none of them among `x`.
+        other_y: Their classes.
     """
 
     x: np.ndarray

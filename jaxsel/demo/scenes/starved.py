@@ -43,13 +43,13 @@ def draw_starved(data: Samples, sizes: Sizes, key: jax.Array) -> Scene:
     order = np.asarray(jax.random.permutation(keys[1], len(y)))
     wanted = np.full(n_classes, sizes.own)
     wanted[weak] = max(1, round(sizes.kept * sizes.own))
-    own, order = deal(y, order, wanted)
+    trainer_rows, order = deal(y, order, wanted)
     offered, order = deal(y, order, np.full(n_classes, sizes.offered // n_classes))
     if len(order) < sizes.val + sizes.test:
         raise ValueError(f"data must hold more samples, got {len(y)}")
     val, test = np.split(order[: sizes.val + sizes.test], [sizes.val])
     trainer = hire(
-        take(data, own),
+        take(data, trainer_rows),
         take(data, val),
         take(data, test),
         wanted=weak,
@@ -76,7 +76,7 @@ def deal(
     Args:
         y: All labels, `[n]`.
         order: Rows that are left.
-        per_class: How many to take of classes 0, 1, ...
+        per_class: Number of samples to take of classes 0, 1, ...
 
     Returns:
         The rows taken, and those left after that.

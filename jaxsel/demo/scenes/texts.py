@@ -35,7 +35,7 @@ class Texts:
     Attributes:
         name: The data set.
         tokens: n texts.
-        features: Of the public encoder, `[n, len(LAYERS) H]`, see `LAYERS`.
+        features: Features by the public encoder, `[n, len(LAYERS) H]`, see `LAYERS`.
         labels: `[n]`.
         n_classes: Number of classes.
         target: The public encoder, with a fresh head.
@@ -75,8 +75,8 @@ class Sizes:
     Attributes:
         pool: Samples offered.
         own: Samples that the model owner has, of the same kind.
-        kept: How many times as many samples the kept class has as each other one; 1
-            for a pool as balanced as its source.
+        kept: Samples of the kept class for each sample of another class; 1 for a pool
+            as balanced as its source.
         bootstrap: Share of the pool that is bought at random.
         budget: Share of the pool that is bought, the bootstrap set counted.
     """
@@ -89,9 +89,9 @@ class Sizes:
 
 
 def read_texts(name: str, most: int, *, progress: bool = False) -> Texts:
-    """Return at most so many texts of a data set, encoded; kept on disk.
+    """Return at most `most` texts of a data set, encoded; features are cached on disk.
 
-    They are drawn so that each class has as many, as far as they reach.
+    The draw balances the classes as far as their texts reach.
 
     Raises:
         FileNotFoundError: If the data set is not prepared; it names the command.
@@ -168,7 +168,7 @@ TUNING = Training(6, 16, 1e-4)
 
 def tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
     """Return the target, fine-tuned on some texts."""
-    found = finetune(
+    result = finetune(
         texts.target.graphdef,
         texts.target.params,
         texts.inputs(rows),
@@ -176,4 +176,4 @@ def tuned(texts: Texts, rows: np.ndarray, key: jax.Array) -> Target:
         key=key,
         **dataclasses.asdict(TUNING),
     )
-    return dataclasses.replace(texts.target, params=found.params)
+    return dataclasses.replace(texts.target, params=result.params)

@@ -32,15 +32,15 @@ FILTERS = ("threshold", "cross-fitted", "per class", "quantile", "mixture")
 next three use the losses of five folds, and the last none."""
 
 TRAINED = ("no selection", "threshold", "cross-fitted", "quantile")
-"""What clients are trained on, beside clean samples alone."""
+"""Filters that clients are trained under, beside clean samples alone."""
 
 BINS = np.geomspace(1e-4, 30.0, 61)
-"""Edges of the histograms of losses; what lies outside is counted in the last ones."""
+"""Edges of the histograms of losses; losses outside are counted in the end bins."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A benchmark set with what was trained on it.
+    """Models trained on a benchmark set, and its losses under them.
 
     Attributes:
         net: Trained on all of it.
@@ -73,7 +73,7 @@ def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
 def train_bench(
     benchmark: Samples, fresh: Net, sizes: FilterSizes, key: jax.Array
 ) -> Bench:
-    """Train the models that a benchmark set gives."""
+    """Train models on a benchmark set, on half of it, and on its folds."""
     keys = [jax.random.fold_in(key, i) for i in range(4)]
     x, y = benchmark
 
@@ -82,12 +82,12 @@ def train_bench(
         return lambda *samples: losses_of(net, samples)
 
     order = np.asarray(jax.random.permutation(keys[0], len(y)))
-    one, other = np.array_split(order, 2)
-    half = fresh.trained(x[one], y[one], sizes.fit, keys[1])
+    first, second = np.array_split(order, 2)
+    half = fresh.trained(x[first], y[first], sizes.fit, keys[1])
     return Bench(
         net=fresh.trained(x, y, sizes.fit, keys[2]),
         half=half,
-        held_out=losses_of(half, take(benchmark, other)),
+        held_out=losses_of(half, take(benchmark, second)),
         folds=cross_fitted_losses(fit, x, y, folds=sizes.folds, key=keys[3]),
     )
 
@@ -96,20 +96,20 @@ def filtered(
     scene: Federation, bench: Bench
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return which samples each of `FILTERS` keeps, and facts about the first two."""
-    halves, whole = (losses_of(net, scene.samples) for net in (bench.half, bench.net))
+    halves, full = (losses_of(net, scene.samples) for net in (bench.half, bench.net))
     names = np.unique(scene.clients)
     server = federated_threshold(
         bench.held_out, {str(c): halves[scene.clients == c] for c in names}
     )
-    crossed = loss_threshold(bench.folds, whole)
+    crossed = loss_threshold(bench.folds, full)
     labels = scene.samples[1]
-    by_class = class_thresholds(bench.folds, scene.benchmark[1], whole, labels)
+    by_class = class_thresholds(bench.folds, scene.benchmark[1], full, labels)
     kept = {
         "threshold": server.verdict.keeps(halves),
-        "cross-fitted": crossed.keeps(whole),
-        "per class": by_class.keeps(whole, labels),
-        "quantile": whole <= quantile_threshold(bench.folds),
-        "mixture": whole <= mixture_threshold(whole),
+        "cross-fitted": crossed.keeps(full),
+        "per class": by_class.keeps(full, labels),
+        "quantile": full <= quantile_threshold(bench.folds),
+        "mixture": full <= mixture_threshold(full),
     }
     sent = [len(counts) for asked in server.answers.values() for _, counts in asked]
     return kept, {
@@ -117,14 +117,14 @@ def filtered(
         "rounds_asked": np.array(server.round),
         "bytes_sent": np.array(4 * max(sent)),
         "crossed": crossed,
-        "losses": whole,
+        "losses": full,
     }
 
 
 def learn(
     scene: Federation, kept: np.ndarray, fresh: Net, sizes: FilterSizes, key: jax.Array
 ) -> tuple[FederatedRun, Net]:
-    """Train the clients on what is kept, and return the run and the last network."""
+    """Train the clients on the kept samples; return the run and the last network."""
     run = fed_avg(
         fresh.graphdef,
         fresh.params,
@@ -192,7 +192,7 @@ def begin(
 def measured(
     start: Start, scene: Federation, bench: Bench, sizes: FilterSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return what `noise_seed` does, of one ratio."""
+    """Filter and train at one noise ratio; return figures by name."""
     kept, facts = filtered(scene, bench)
     clean = scene.clean
     band = facts["crossed"].band(jax.random.key(seed), sizes.replicates)
@@ -231,9 +231,9 @@ def variant_seed(
     """Filter noise of the largest ratio, and train on clean samples alone as well.
 
     Returns:
-        What `noise_seed` does, without the axis of ratios; `rounds`, `[T]`; `ideal`,
-        accuracy with clean samples alone, `[T]`; and `benchmark`, that of the
-        benchmark's model.
+        The entries of `noise_seed` without the axis of ratios; `rounds`, `[T]`;
+        `ideal`, accuracy with clean samples alone, `[T]`; and `benchmark`, accuracy of
+        the benchmark's model.
     """
     start = begin(target, others, sizes, seed)
     scene = start.scene(kind, max(sizes.ratios))

@@ -1,4 +1,4 @@
-"""A trainer of images: its model, its hard samples, and what it gains from others."""
+"""A trainer of images: its model, its hard samples, and its gain from others."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Sizes:
         side: Pixels along a side: larger images are averaged down to it.
         own: The trainer's samples of a class that is not starved.
         kept: Share of them that it has of a starved class.
-        weak: How many classes are starved.
+        weak: Number of starved classes.
         val: Its validation samples.
         test: Test samples.
-        offered: What an owner holds.
+        offered: Samples that an owner holds.
         shared: Hard samples that are shared with the owners; the others are held out.
         held_out: Fewest of those.
         budgets: Samples that an owner may send, ascending.
@@ -87,12 +87,12 @@ class Trainer:
 
     Attributes:
         net: Its model.
-        own: What it was trained on.
+        own: The samples that it was trained on.
         shared: The hard samples that owners are shown.
-        held_out: The hard samples that measure what was gained; no owner sees them.
+        held_out: The hard samples that measure the gain; no owner sees them.
         test: Samples of all kinds, as a check that nothing else was lost.
-        sizes: How long a fine-tuning takes.
-        key: Of its minibatches: the same for all that it receives.
+        sizes: Sizes of the experiment, the steps of a fine-tuning among them.
+        key: Key of its minibatches: the same for all answers.
     """
 
     net: Net
@@ -106,9 +106,9 @@ class Trainer:
     def gain(self, received: Samples) -> np.ndarray:
         """Fine-tune on its own samples and those received, and measure the accuracy.
 
-        Callers loop over what may be received, rather than `vmap`: on a CPU a batch of
-        trainings took as long as one after the other in a single measurement (0.22 and
-        0.20 s for each of 33), and this way each takes the steps its samples need.
+        Callers loop over answers rather than `vmap`: on a CPU a batch of trainings took
+        as long as one after the other in a single measurement (0.22 and 0.20 s for each
+        of 33), and in a loop each takes the steps its samples need.
 
         Returns:
             Accuracy on held-out hard samples and on test samples, `[2]`.
@@ -134,7 +134,7 @@ def hire(
     sizes: Sizes,
     key: jax.Array,
 ) -> Trainer:
-    """Train a model on what the trainer has, and find what it fails on.
+    """Train a model on the trainer's samples, and find its hard samples.
 
     Args:
         own: The trainer's samples.
@@ -143,7 +143,7 @@ def hire(
         wanted: The classes it wants to improve on: hard samples are misclassified
             validation samples of these.
         n_classes: Number of classes.
-        sizes: How large the experiment is.
+        sizes: Sizes of the experiment.
         key: Key of its weights, minibatches and of the split of the hard samples.
 
     Raises:

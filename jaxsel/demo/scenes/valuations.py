@@ -26,11 +26,11 @@ class Samples:
     """Sample budgets of the values that are estimated by sampling.
 
     Attributes:
-        permutations: Of TMC-Shapley.
-        tolerance: Where its permutations end, see `jaxsel.value.tmc_shapley`.
-        passes: Of G-Shapley.
-        coalitions: Of the Banzhaf value.
-        bags: Of Data-OOB.
+        permutations: Permutations of TMC-Shapley.
+        tolerance: Truncation tolerance of `jaxsel.value.tmc_shapley`.
+        passes: Passes of G-Shapley.
+        coalitions: Coalitions of the Banzhaf value.
+        bags: Bags of Data-OOB.
     """
 
     permutations: int = 64
@@ -51,8 +51,8 @@ def knn_methods(*, k: int = 5, foreign: bool = False) -> dict[str, Valuation]:
         return call
 
     functions = jaxsel.knn_shapley, jaxsel.knn_banzhaf, jaxsel.knn_loo
-    found = {name: by(f) for name, f in zip(KNN, functions, strict=True)}
-    return found | ({MAX: by(jaxsel.knn_shapley, reduce="max")} if foreign else {})
+    methods = {name: by(f) for name, f in zip(KNN, functions, strict=True)}
+    return methods | ({MAX: by(jaxsel.knn_shapley, reduce="max")} if foreign else {})
 
 
 def retrained_methods(
@@ -61,9 +61,9 @@ def retrained_methods(
     """Return the values that train a learner again and again.
 
     Args:
-        learner: What is trained. G-Shapley takes logistic regression whatever it is.
-        samples: How much each may cost.
-        only: Names of those wanted.
+        learner: The learner; G-Shapley takes logistic regression in its place.
+        samples: Sample budget of each value.
+        only: Names of the values wanted.
     """
 
     def utility(x: Any, y: Any, x_val: Any, y_val: Any) -> value.ModelUtility:
@@ -109,5 +109,5 @@ def retrained_methods(
 
 def figure_of(curves: Curves, methods: tuple[str, ...], name: str) -> Figure:
     """Draw the curves of some methods under another name."""
-    some = {m: curves.curves[m] for m in methods if m in curves.curves}
-    return dataclasses.replace(curves, name=name, curves=some).figure()
+    chosen = {m: curves.curves[m] for m in methods if m in curves.curves}
+    return dataclasses.replace(curves, name=name, curves=chosen).figure()
