@@ -55,7 +55,7 @@ def compute(
         target: One target, or several stacked ones.
         several: Whether they are several.
         size: How many to choose at most.
-        extra: What is added to `l2` for each candidate, `[n]`.
+        extra: Ridge added to `l2` for each candidate, `[n]`.
         valid: Which candidates may be chosen, `[n]`.
         mesh: The devices to share them among, if any.
         options: Others of `pursue`.

@@ -215,7 +215,7 @@ class _Places:
 
 
 class _Across(_Places):
-    """The same of candidates that lie on the devices of a mesh."""
+    """`_Places` of candidates that lie on the devices of a mesh."""
 
     def __init__(self, candidates: Resident, *, squared: bool):
         super().__init__(candidates, squared=squared)
@@ -259,7 +259,7 @@ class _Across(_Places):
 
 
 _Rows = tuple[jax.Array, jax.Array, jax.Array]
-"""Of each row: squared length, distance to its representative, which that is."""
+"""Per row: squared length, distance to its representative, representative's rank."""
 
 
 @compiled(static_argnames=("squared", "mesh"))
@@ -306,7 +306,7 @@ def _represent(
 def _own_distances(
     oracle: Any, squares: jax.Array, ids: jax.Array, *, squared: bool
 ) -> jax.Array:
-    """Return the distances of some candidates to those of this device, `[m, n]`."""
+    """Return distances from candidates `ids` to this device's candidates, `[m, n]`."""
     (some,) = entries((squares,), ids, AXIS)
     found = widen(columns(oracle, ids, AXIS))
     return _distance(found, some, squares, squared=squared)

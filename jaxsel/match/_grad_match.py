@@ -44,7 +44,7 @@ def grad_match(
     axis: str | None = None,
     progress: bool = False,
 ) -> Match:
-    """Choose samples whose weighted gradients sum to a hard set's mean gradient.
+    """Choose weighted samples that match the mean gradient of a hard set.
 
     With labels, each class is matched by itself: its candidates to the mean gradient of
     its hard samples. The budget is divided among classes in proportion to their hard
@@ -65,8 +65,8 @@ def grad_match(
         positive: As in `omp`.
         score: As in `omp`.
         penalty: As in `omp`; a matrix must have a row for each hard sample, `[m, n]`.
-            With labels, a class has that of its candidates and its hard samples. Must
-            be None with `batch_size`.
+            With labels, each class uses its hard samples' rows and its candidates'
+            columns. Must be None with `batch_size`.
         penalty_l2: As in `omp`.
         tol: As in `omp`, for each class.
         mesh: As in `omp`.
@@ -190,10 +190,10 @@ def by_class(
 def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndarray:
     """Divide a budget among classes in proportion to `counts`, at most `sizes` each.
 
-    Shares are rounded down. What a class cannot use, and what rounding leaves, is
-    divided in proportion again among the classes with candidates left. If no class gets
-    a whole one in this way, those with the largest shares get one each, the first of
-    equal ones first.
+    Shares are rounded down. The remainder, from rounding and from classes with too few
+    candidates, is divided in proportion again among the classes with candidates left.
+    If all of these shares round to 0, the classes with the largest ones get one sample
+    each; ties go to the first.
 
     Args:
         counts: Hard samples of each class, `[C]`.
@@ -278,7 +278,7 @@ def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
 
 
 def _filled(found: Match, rows: np.ndarray, weights: np.ndarray) -> Match:
-    """Replace what was chosen."""
+    """Return the match with other chosen rows and weights."""
     return dataclasses.replace(
         found,
         indices=jnp.asarray(rows, jnp.int32),

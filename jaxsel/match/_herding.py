@@ -1,4 +1,4 @@
-"""Herding: samples whose plain mean stays close to the target's."""
+"""Herding: samples with an unweighted mean close to the target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, on_parts
 from ._usable import check_products, correlations, usable
 
 _State = tuple[jax.Array, jax.Array, jax.Array]
-"""The sum of the chosen columns, who is free, and the order of choice."""
+"""Sum of the chosen columns, mask of unchosen candidates, and order of choice."""
 
 
 def herding(
@@ -33,7 +33,7 @@ def herding(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> Selection:
-    """Choose candidates whose unweighted mean follows a target.
+    """Choose candidates by herding: their unweighted mean follows a target.
 
     Each step takes the candidate with the largest inner product with
     `(t + 1) b − (sum of those chosen)`; none is taken twice. Unlike `omp`, it gives

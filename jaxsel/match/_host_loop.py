@@ -1,4 +1,4 @@
-"""A pursuit whose loop runs on the host: for candidates in files, and to show a bar."""
+"""Pursuit with its loop on the host: for candidates in files, or to show a bar."""
 
 from __future__ import annotations
 

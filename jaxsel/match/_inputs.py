@@ -94,8 +94,8 @@ def check_penalty(
     """Return ψ, `[n]`, or D, `[m, n]`, as float64, and its weight; zeros without one.
 
     Args:
-        penalty: What the caller gave.
-        penalty_l2: Likewise.
+        penalty: As in `omp`.
+        penalty_l2: As in `omp`.
         n: How many candidates there are.
         m: How many rows a matrix must have; any number if None.
     """

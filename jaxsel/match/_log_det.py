@@ -128,9 +128,9 @@ def log_det(
 
 
 _Deflated = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""What is left of the rows, of their squares, the order of choice, how many."""
+"""Residual rows, their squared lengths, order of choice, number chosen."""
 _Found = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""The squared lengths, the order of choice, how many are chosen, and `least`."""
+"""Squared lengths, order of choice, number chosen, and `least` of `_State`."""
 
 
 def _choose(oracle: Any, l2: float, k: int, precision: float) -> _Found:
@@ -263,7 +263,7 @@ def _pivot(
     precision: jax.Array | float,
     axis: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The candidate farthest from the span, and whether it is out of it at all."""
+    """Return the candidate farthest from the span, and whether it is independent."""
     j, most = largest(state.remainder, axis)
     (whole,) = entries((diag,), j, axis)
     share = jnp.maximum(ROUNDING * epsilon(diag.dtype), (_NOISE * precision) ** 2)

@@ -1,11 +1,11 @@
-"""Prefetching of columns: those of the candidates most likely to be chosen.
+"""Prefetching of columns of the candidates most likely to be chosen next.
 
-Every request reads all gradients, so that 16 columns cost hardly more than one. Those
-of the 16 candidates that are best now would be the wrong ones: each choice changes what
-is still missing, and with it the order. So the next steps are taken in advance, among
-the few hundred candidates that are best now, whose inner products with each other cost
-next to nothing. What is really chosen is decided on all candidates as ever; a wrong
-guess costs another request, nothing else.
+Every request reads all gradients, so that 16 columns cost hardly more than one. The 16
+candidates with the highest scores now would be the wrong ones: each choice changes the
+residual, and with it the order. So the next steps are simulated among the few hundred
+candidates with the highest scores, whose inner products with each other cost next to
+nothing. The choice itself is still made among all candidates; a wrong guess costs
+another request, nothing else.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def likely(
     """Return the best candidates at this moment, the next one among them, `[m]`.
 
     Args:
-        problem: What to match.
-        state: Where it stands.
+        problem: Constants of the pursuit.
+        state: Its current state.
         among: How many to return, if there are as many.
         positive: Whether weights must not be negative.
         score: How to choose.
@@ -54,10 +54,10 @@ def wanted(
     """Return candidates to ask for, `[many]`: the next one, and others likely soon.
 
     Args:
-        problem: What to match.
-        state: Where it stands.
+        problem: Constants of the pursuit.
+        state: Its current state.
         cache: Columns that need not be asked for.
-        best: What `likely` returned, `[m]`.
+        best: Candidates from `likely`, `[m]`.
         some: The oracle of these.
         many: How many to ask for.
         positive: Whether weights must not be negative.
@@ -79,8 +79,8 @@ def _among(
 ) -> tuple[Problem, Pursuit, ColumnCache]:
     """Return the same problem and state, of the chosen and some others only.
 
-    Those that fill the k slots come first, then the m others, whose columns are all
-    in the cache.
+    The k slots of chosen candidates come first, then the m others, with all of their
+    columns in the cache.
     """
     size = state.indices.shape[0]
     ids = jnp.concatenate([state.indices, best])

@@ -25,7 +25,7 @@ _PATIENCE = 3
 
 
 class Refit(NamedTuple):
-    """Weights of up to k atoms and what is needed to add another.
+    """State of the refit: weights of up to k atoms, and their pivoting tableau.
 
     Attributes:
         gram: K on the atoms, ridge included, `[k, k]`; zero where a slot is free.
@@ -48,7 +48,7 @@ class Refit(NamedTuple):
 
 
 _Search = tuple[Refit, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""State, who is yet to be exchanged, fewest there were, patience, steps left, done."""
+"""State, atoms to exchange, fewest violations so far, patience, steps left, done."""
 
 
 def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
@@ -112,7 +112,7 @@ def exchange(state: Refit, p: jax.Array) -> Refit:
 
 
 def refine(state: Refit) -> Refit:
-    """Take out what rounding has added up to: one step of iterative refinement."""
+    """Correct weights and duals by one step of iterative refinement."""
     residual = jnp.where(
         state.basic, state.target - _matvec(state.gram, state.weights), 0
     )

@@ -37,10 +37,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Resident:
-    """An oracle whose candidates are split over the axis "data" of a mesh.
+    """Oracle with its candidates split over the axis "data" of a mesh.
 
     Attributes:
-        oracle: Rows, the same number on each device; what candidates share is on all.
+        oracle: Rows, equally many on each device; shared fields are replicated.
         mesh: The devices.
         places: Which candidate each row is, in ascending order; -1 where a row only
             fills up its device's part, `[rows]`.
@@ -88,7 +88,7 @@ class Resident:
         return self.oracle.dtype
 
     def laid(self, values: np.ndarray) -> np.ndarray:
-        """Return values `[n]` of candidates as those of the rows; 0 or False else."""
+        """Scatter values `[n]` of candidates to rows; 0 or False in filler rows."""
         found = np.where(self.places >= 0, values[self.places], 0)
         return found.astype(values.dtype)
 
@@ -98,7 +98,7 @@ class Resident:
         return squares[self.places >= 0]
 
     def corr(self, target: Gradient) -> np.ndarray:
-        """Return each candidate's `correlations` with a target, `[n]`, likewise."""
+        """Return all `correlations` with a target, `[n]`, to every process."""
         products = gather(_corr(self.oracle, replicate(target, self.mesh), self.mesh))
         return products[self.places >= 0]
 
@@ -134,7 +134,7 @@ class Resident:
     def grouped(self, size: int) -> Resident:
         """Return the mean gradients of `size` consecutive candidates each.
 
-        Those of a group that are on several devices go to one of them.
+        If a group is spread over several devices, its rows go to one of them.
         """
         n, devices = len(self), n_shards(self.mesh)
         groups = -(-n // size)
@@ -230,7 +230,7 @@ def here(tree: _T) -> _T:
 
 
 def parts_of(oracle: Any) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
-    """Return what candidates have, what they share, and how to put both together."""
+    """Return per-candidate fields, shared fields, and a function that joins them."""
     shared = {name: getattr(oracle, name) for name in oracle.shared}
 
     def together(parts: Any, shared: Any) -> Any:
