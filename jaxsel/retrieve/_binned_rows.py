@@ -44,7 +44,7 @@ class _Numbers:
         place: Which column it is.
         hard: Its numbers of the hard samples, less `origin`, `[m]`, NaN where they are
             missing.
-        origin: What is subtracted from large whole numbers; see `origin_of`.
+        origin: Offset subtracted from large whole numbers; see `origin_of`.
         low: The lowest edge; infinite if no number is known.
         high: The highest.
         bins: How many; 0 until that is known.
@@ -86,7 +86,7 @@ class _Numbers:
         return Column(codes, self.hard_codes, ordered=True)
 
     def of(self, chunk: RowChunk, which: np.ndarray | None = None) -> np.ndarray:
-        """Return the numbers of a chunk, or of those of its rows that are marked."""
+        """Return the numbers of a chunk, or of its rows marked in `which`."""
         floats = as_floats(
             self.place, *gaps(chunk.features[:, self.place]), self.origin
         )
@@ -95,7 +95,7 @@ class _Numbers:
 
 @dataclasses.dataclass
 class _Categories:
-    """A column of categories, of which those of the hard samples are numbered.
+    """A column of categories; those absent from the hard samples have no number.
 
     Attributes:
         place: Which column it is.

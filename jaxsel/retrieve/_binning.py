@@ -312,7 +312,7 @@ def _distances(columns: list[Column], mode: Mode) -> np.ndarray:
 
 
 def _compact(columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """Number what the hard samples have from 1 on; 0 is what none of them has.
+    """Renumber codes that occur in the hard samples from 1 on; all others become 0.
 
     One byte a code will then do, unless a column has 256 kinds of hard samples.
     """

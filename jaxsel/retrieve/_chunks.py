@@ -204,7 +204,7 @@ class Chunk:
         return _fill(part, size + spare), 0
 
     def refuse(self) -> NoReturn:
-        """Raise the error for features whose squared lengths are not finite."""
+        """Raise the error for non-finite or too large features, naming the row."""
         raw, _ = self._read(self.start, self.stop)
         part = np.asarray(raw, np.float64)
         bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
@@ -216,12 +216,12 @@ class Chunk:
 def refuse(
     metric: Metric, bad: int | None, large: int, features: Any = None
 ) -> NoReturn:
-    """Raise the error for candidates whose squared lengths are not finite.
+    """Raise the error for candidates with NaN, infinity or too large numbers.
 
     Args:
         metric: "l2" or "cosine".
         bad: The first that has NaN or infinity, or None.
-        large: That with the largest number.
+        large: The row with the largest absolute value.
         features: Where they are, if these are rows of a source.
     """
     place = ""

@@ -120,7 +120,7 @@ class Turns:
         return cls(rank, np.full(n, np.inf, dtype), np.zeros(n, np.int32))
 
     def fold(self, h: int, row: np.ndarray) -> None:
-        """Take another hard sample into account, after those of lower numbers.
+        """Update the best turns with another hard sample; call in ascending order of h.
 
         Args:
             h: Its number.
@@ -137,7 +137,7 @@ class Turns:
         self.hard[better] = h
 
     def first(self, budget: int) -> np.ndarray:
-        """Return the candidates whose turns are first, in order, at most `budget`."""
+        """Return the first `budget` candidates by turn, or all that have one."""
         order = np.lexsort((self.hard, self.near, self.rank))[:budget]
         return order[self.rank[order] < len(self.rank)].astype(np.int32)
 

@@ -21,7 +21,7 @@ from ._stream import Stream
 
 
 def by_determinants(stream: Stream, budget: int, eta: float, l2: float) -> np.ndarray:
-    """Return what "logdetmi" chooses."""
+    """Return the greedy choice by "logdetmi"."""
     features = jnp.asarray(whole(stream.features), stream.queries.dtype)
     x = normalise(features)
     if not bool(jnp.isfinite(x).all()):

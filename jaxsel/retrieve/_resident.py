@@ -40,7 +40,7 @@ class Resident:
 
     @classmethod
     def of(cls, stream: Stream, rows: int, mesh: jax.sharding.Mesh) -> Resident:
-        """Lay out candidates that are spread over a mesh, for so many rows at a time.
+        """Lay out candidates spread over a mesh, to be read `rows` at a time.
 
         They are copied only where they are not split over "data" already, or have
         another type than `float_type`.
@@ -63,7 +63,7 @@ class Resident:
         return iter(range(0, self.share, self.rows))
 
     def refuse(self) -> None:
-        """Raise the error for features whose squared lengths are not finite."""
+        """Raise the error for non-finite or too large features, naming the row."""
         features = self.part.features
         fine, large = jax.tree.map(int, gather(_wrong_rows(features)))
         refuse(self.stream.metric, fine if fine < self.stream.n else None, large)
@@ -76,7 +76,7 @@ def _as_type(features: jax.Array, dtype: Any) -> jax.Array:
 
 @jax.jit
 def _wrong_rows(features: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the first row that is not finite, or n, and that of the largest number."""
+    """Return the first non-finite row, or n, and the row of the largest number."""
     wrong = ~jnp.isfinite(features).all(axis=1)
     first = jnp.where(wrong.any(), jnp.argmax(wrong), len(features))
     return first, jnp.argmax(jnp.abs(features).max(axis=1))

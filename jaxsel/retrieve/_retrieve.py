@@ -284,7 +284,7 @@ def _by_rank(
         turns = Turns(**found)
 
     def folded() -> Iterator[int]:
-        """Yield hard samples whose distances were computed, a few in each pass."""
+        """Yield hard samples after folding in their distances, a few in each pass."""
         nonlocal part, done
         for start in range(first, m, group):
             few = stream.hard(slice(start, start + group))

@@ -44,7 +44,7 @@ MOST = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Candidates and hard samples whose shapes and types were checked.
+    """Candidates and hard samples with checked shapes and types.
 
     Attributes:
         features: `[n, d]`, as the caller has them: read chunk by chunk. Rows of an
@@ -94,7 +94,7 @@ class Stream:
         return float_type(np.empty(0, self.features.dtype))
 
     def shared(self) -> Shared:
-        """Return what every chunk is compared with."""
+        """Return the hard samples, for the step that compares a chunk with them."""
         centre = None
         if self.centre is not None and not self.centre_here:
             centre = np.asarray(self.centre, self.queries.dtype)
@@ -112,7 +112,7 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True)
 class Codes:
-    """Classes that are numbered chunk by chunk, by those of the hard samples.
+    """Candidates' classes, encoded chunk by chunk by the hard samples' numbering.
 
     Attributes:
         labels: Of the candidates, `[n]`.
@@ -150,10 +150,10 @@ def open_stream(
     metric: Metric,
     mesh: jax.sharding.Mesh | None = None,
 ) -> Stream:
-    """Check what can be checked without reading the candidates.
+    """Check shapes, types and labels, without reading the candidates.
 
-    Those that are spread over the devices of the mesh stay there. What is spread over
-    others comes to this host.
+    Candidates spread over the devices of the mesh stay there; arrays spread over other
+    devices come to this host.
     """
     check_choice("metric", metric, METRICS)
     labels, hard_labels = whole(labels), whole(hard_labels)

@@ -54,11 +54,11 @@ def read_columns(
 
     Args:
         table: As for `binning_distance`.
-        hard_table: Likewise.
+        hard_table: As for `binning_distance`.
         bins: Bins of each numeric column, or None to choose for each.
         categorical: Names or numbers of columns, or None to go by their types.
-        edges_from: Rows of the table whose numbers set the edges, with all of the hard
-            samples'.
+        edges_from: Rows of the table that set the edges, together with all hard
+            samples.
     """
     names, columns, kinds = split_columns("table", table)
     hard_names, hard_columns, hard_kinds = split_columns("hard_table", hard_table)
@@ -98,7 +98,7 @@ def split_columns(
 ) -> tuple[list[Hashable], list[np.ndarray], set[int]]:
     """Return the names (or numbers) of a table's columns, and their values.
 
-    And the places of those that are categories by type, whatever they hold.
+    Also return the positions of columns that pandas types as categories.
     """
     check_concrete(argument, table)
     kinds: set[int] = set()
@@ -258,7 +258,7 @@ def _bins(
 
 
 def origin_of(column: np.ndarray, gap: np.ndarray) -> int:
-    """Return what to subtract so that whole numbers beyond 2^53 keep all digits, or 0.
+    """Return an offset that makes whole numbers beyond 2^53 exact in float64, or 0.
 
     A multiple of 2^11, which float64 holds exactly.
     """

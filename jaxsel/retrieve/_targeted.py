@@ -1,6 +1,6 @@
-"""Targeted subset selection: candidates that tell most about the hard samples.
+"""Targeted subset selection: candidates most informative about the hard samples.
 
-Greedy choices by submodular mutual information. That of facilities needs similarities
+Greedy choices by submodular mutual information. Facility location needs similarities
 to the hard samples alone, so candidates are read in chunks, and a pass keeps those that
 gain most. The gains of all others can only fall: as long as one that was kept gains
 more than any of these did, it is the greedy choice, and no further pass is needed.
@@ -54,7 +54,7 @@ def retrieve_targeted(
     chunk_size: int | None = None,
     progress: bool = False,
 ) -> Selection:
-    """Choose candidates one by one, each that which adds most to a mutual information.
+    """Choose candidates greedily by a submodular mutual information with hard samples.
 
     - "flqmi" (facility location): the sum over hard samples of their largest similarity
       to a chosen one, plus `eta` times the sum over chosen ones of their largest
@@ -81,7 +81,7 @@ def retrieve_targeted(
         objective: "flqmi", "gcmi" or "logdetmi".
         eta: Of "flqmi": the weight of likeness against coverage, 0 or more. Of
             "logdetmi": how alike hard samples and candidates are taken to be, 0 to 1.
-        l2: Of "logdetmi": what is added to the diagonal of the kernel.
+        l2: Of "logdetmi": ridge on the diagonal of the kernel.
         similarity: Of "flqmi" and "gcmi": makes similarities, 0 or more, of distances
             `[m, b]`, which are infinite between classes: a function in `jax.numpy`,
             such as `lambda d: jnp.exp(-d / scale)`. If None, the cosine, or 0 if that
@@ -90,7 +90,7 @@ def retrieve_targeted(
         labels: Optional classes of the candidates, `[n]`: a candidate is then like hard
             samples of its own class alone. Needs `hard_labels`. Not of "logdetmi".
         hard_labels: Classes of the hard samples, `[m]`.
-        metric: "cosine", or "l2", whose distances are squared.
+        metric: "cosine", or "l2", with squared distances.
         chunk_size: Candidates at a time, or None to choose: changes speed and memory,
             not the result, up to near-ties.
         progress: Whether to show a progress bar for each pass. Not of "logdetmi".
@@ -219,7 +219,7 @@ def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
 
 
 def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
-    """Return what "gcmi" chooses: each candidate adds the same whenever it comes."""
+    """Return the choice by "gcmi", a modular objective: the largest gains."""
     sums = [np.asarray(_sums(alike)) for _, alike in read.chunks()]
     gains = np.concatenate(sums)
     order = np.argsort(-gains, kind="stable")[:budget]
@@ -276,7 +276,7 @@ class _Kept:
 
 
 def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
-    """Return what "flqmi" chooses."""
+    """Return the greedy choice by "flqmi"."""
     queries = read.stream.queries
     m, dtype = len(queries), queries.dtype
     room = max(1, _KEPT // m // _BLOCK)
@@ -304,7 +304,7 @@ def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
 
 
 def _gains(alike: jax.Array, covered: jax.Array, eta: float | jax.Array) -> jax.Array:
-    """Return what candidates add, given how well hard samples are covered."""
+    """Return candidates' gains, given each hard sample's covered similarity."""
     new = jnp.maximum(alike - jnp.broadcast_to(covered, alike.shape), 0).sum(-1)
     return new + eta * alike.max(-1)
 
@@ -385,7 +385,7 @@ class _Covering(NamedTuple):
 
     Attributes:
         covered: The largest similarity of each hard sample to a chosen one, `[m]`.
-        gains: At most what candidates gain, `[blocks, size]`.
+        gains: Upper bounds on candidates' gains, `[blocks, size]`.
         bounds: The largest gain of each block.
         known: After how many choices a block's gains were computed, `[blocks]`.
         chosen: Their indices, `[most]`.
