@@ -63,7 +63,7 @@ class Exact:
     Attributes:
         points: The features as they were given, `[n, d]` float32, or `[n, 2 d]` uint32:
             the bits of float64. For "cosine", of unit length, and NaN in zero rows.
-        query: The query, likewise: `[d]` or `[2 d]`.
+        query: The query in the same form: `[d]` or `[2 d]`.
         error: `[n]`: how much each point adds to the bound on a distance's error.
         query_error: `[3]`: how much the query adds to it; the bound at most; and a
             distance beyond which none has lost its digits.
@@ -72,8 +72,8 @@ class Exact:
             all points, but have the features of some only, equally many: `points` are
             the device's own, and `query` has one row for each device. None on a device
             that has all.
-        thorough: Whether to settle, with an axis, what needs rows of memory, too. If
-            not, `settle_ranks` only says that there is such.
+        thorough: Whether, with an axis, to settle also ties that need whole rows of
+            memory. If not, `settle_ranks` only reports that there are some.
     """
 
     points: jax.Array
@@ -105,7 +105,7 @@ def errors(
 
     Args:
         points: Array of shape `[n]`: the squared length of each point.
-        queries: Array of shape `[m]`: that of each query.
+        queries: Array of shape `[m]`: the squared length of each query.
         d: How many features there are.
 
     Returns:
@@ -131,8 +131,8 @@ def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> ja
 
     Args:
         distances: Array of shape `[m, n]`, of `neighbors.distances`.
-        exact: What they are of, for m queries: its `query` is `[m, d]`, its
-            `query_error` `[m, 3]`.
+        exact: Their features and error bounds, for m queries: its `query` is `[m, d]`,
+            its `query_error` `[m, 3]`.
         for_order: Whether they are only put in order, together with `exact`: the
             compiled operations then do this themselves, of the nearest only.
 
@@ -150,8 +150,8 @@ def slack(distances: jax.Array, index: jax.Array, exact: Exact) -> jax.Array:
 
     Args:
         distances: Array of shape `[k]`.
-        index: Array of shape `[k]`: whose they are.
-        exact: What they are of.
+        index: Array of shape `[k]`: the index of each point.
+        exact: Features and error bounds of the distances.
     """
     return _slack(distances, take(exact.error, index), exact)
 
@@ -187,17 +187,17 @@ def settle(
     drop: jax.Array,
     exact: Exact,
 ) -> tuple[jax.Array, jax.Array]:
-    """Bring points whose order is open into their true order.
+    """Sort near ties by their float64 distances, where their order matters.
 
     Args:
         near: Array of shape `[n]`: repaired distances, the smallest first.
-        order: Array of shape `[n]`: whose they are.
-        gains: Array of shape `[n]`: what each rank's point contributes as a neighbour.
+        order: Array of shape `[n]`: the index of each point.
+        gains: Array of shape `[n]`: contribution of each rank's point as a neighbour.
         drop: Array of shape `[n]`: how much less each rank weighs than the one before.
-        exact: What the distances are of.
+        exact: Features and error bounds of the distances.
 
     Returns:
-        near and order, those entries rewritten that were open and matter.
+        near and order, rewritten at near ties that matter.
     """
     n = len(order)
     span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
@@ -232,8 +232,8 @@ def nearest(
     Args:
         distances: Array of shape `[n]`, repaired.
         k: How many.
-        exact: What the distances are of.
-        top_k: Finds the smallest of a row, and whose they are.
+        exact: Features and error bounds of the distances.
+        top_k: Finds the smallest entries of a row, and their indices.
 
     Returns:
         Their distances and their indices, each `[k]`.
@@ -269,9 +269,9 @@ def settle_groups(
     exact: Exact,
     worth: tuple[jax.Array, jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Settle the order of `[w]` points; of all, or of those that are worth it.
+    """Settle the order of near ties among `[w]` points, of all or of those that matter.
 
-    `worth` holds the gain and the drop of each rank, and what a group must be worth.
+    `worth` holds gains and drops by rank, and the least change of a value that matters.
     """
     w = len(near)
     room = slack(near, index, exact)
@@ -291,7 +291,7 @@ def settle_groups(
     open_ = take(matters, group)
 
     def resolve(size: int, state: Any) -> Any:
-        """Settle the first groups that are open, so many points at a time."""
+        """Settle the first open groups, at most `size` points of them."""
         near, index, left, _ = state
         at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)

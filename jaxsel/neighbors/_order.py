@@ -87,9 +87,10 @@ def settled_argsort(
 
     Args:
         distances: Array of shape `[n]`, not negative.
-        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        gains: Array of shape `[n]`: contribution of each point as a neighbour.
         drop: Array of shape `[n]`: how much less each rank weighs than the one before.
-        exact: What settles near ties; None takes the distances as they are.
+        exact: Exact features that settle near ties; None takes the distances as they
+            are.
         sort: How to sort; see `argsort`.
     """
 
@@ -119,15 +120,15 @@ def ranked(
     sort: Sort,
     with_near: bool,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Return the order of one row whose features lie on several devices.
+    """Return the order of one row, with its features on several devices.
 
-    And the distances in that order, and whether some of it is open: see `settle_ranks`.
+    Also return the sorted distances, and whether ranks are left open: `settle_ranks`.
 
     Args:
         distances: Array of shape `[n]`, float32.
         gains: Array of shape `[n]`, float32.
         drop: Array of shape `[n]`, float32.
-        exact: What settles near ties; it has an axis.
+        exact: Exact features that settle near ties; it has an axis.
         sort: How to sort; see `argsort`.
         with_near: Whether to return the distances in that order, too.
     """
@@ -145,7 +146,8 @@ def top_k(
     Args:
         distances: Array of shape `[n]`.
         k: How many, at most n.
-        exact: What settles near ties; None takes the distances as they are.
+        exact: Exact features that settle near ties; None takes the distances as they
+            are.
 
     Returns:
         Their distances and their indices (int32), each `[k]`.

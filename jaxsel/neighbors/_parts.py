@@ -1,8 +1,8 @@
-"""Features of which each device of a mesh has its own rows, and no other.
+"""Features split by rows over the devices of a mesh.
 
 Distances are computed where the features are. Then each device gets whole rows of
-distances, of its share of the queries: an all-to-all. What has to be known exactly of a
-row's near ties is asked of the device that has the point; see `Exact.axis`.
+distances, of its share of the queries: an all-to-all. Exact distances of a row's near
+ties come from the device that has the point; see `Exact.axis`.
 """
 
 import dataclasses
@@ -164,7 +164,7 @@ class _Programs(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _programs(mesh: jax.sharding.Mesh) -> _Programs:
-    """Return what is computed of features on a mesh; only norms stay split."""
+    """Return jitted functions of split features; all but `norms` replicate results."""
     whole, split = (jax.NamedSharding(mesh, spec) for spec in (jax.P(), jax.P(AXIS)))
     return _Programs(
         jax.jit(_describe, static_argnums=1, out_shardings=whole),
@@ -186,9 +186,9 @@ def _error(norms: jax.Array, n: int, d: int, cosine: bool) -> jax.Array:
 def _describe(
     x: jax.Array, n: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Return what is to know of the first n rows.
+    """Summarise the first n rows, for centring and the choice of precision.
 
-    These are their rounded mean, the least and the largest of each feature, `[d]` each,
+    Return their rounded mean, the least and the largest of each feature, `[d]` each,
     and whether all are whole numbers.
     """
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -212,7 +212,7 @@ def rows_of(
     decide: Decide | None,
     thorough: bool,
 ) -> tuple[jax.Array, Exact | None, Any]:
-    """Return whole rows of distances of this device's share of the queries.
+    """Return whole rows of distances for this device's share of the queries.
 
     For `shard_map` over "data". Each device sends its columns of the other devices'
     rows: 4 bytes for each of its (query, point) pairs, but for its own share.
@@ -221,15 +221,15 @@ def rows_of(
         own: Of this device: see `Parts`.
         error: See `Parts`.
         queries: Of all devices, `[devices * rows, d]`.
-        asked: Likewise, or None.
+        asked: The queries of all devices as `Exact` takes them, or None.
         n: How many points there are.
         metric: "l2" or "cosine".
-        decide: What to do with distances that only their own device knows exactly. The
-            order of rows that it has dealt with is not settled.
+        decide: Corrects distances near a border, each on the device with the point. If
+            given, the order of rows is not settled.
         thorough: See `Exact`.
 
     Returns:
-        `[rows, n]`; what settles near ties among them, or None; and its axes under
+        `[rows, n]`; the `Exact` for near ties among them, or None; and its axes under
         `jax.vmap` over the rows.
     """
     features, norms, points = own
