@@ -243,5 +243,5 @@ def _layer(group: _Group, bias: bool) -> LayerFactors:
 
 
 def _written_out(gradient: jax.Array) -> LayerFactors:
-    """A layer whose one delta is 1: its input is the gradient itself."""
+    """Return a layer with one delta, of 1: its input is the gradient itself."""
     return LayerFactors(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)

@@ -89,7 +89,7 @@ class Product:
     Attributes:
         view: The parameter.
         tap: Which tap is at the output.
-        inputs: What the kernel multiplies, `[positions, in]`.
+        inputs: Inputs of the kernel, `[positions, in]`.
         deltas: Brings the derivative by the tap to `[positions, out]`.
         index: Where in the parameter each entry of the kernel `[in, out]` comes from.
         delta: The derivative by the tap, once it is known.

@@ -86,7 +86,7 @@ class Oracle(abc.ABC):
         return jnp.promote_types(jnp.result_type(*leaves), jnp.float32)
 
     def per_candidate(self) -> dict[str, Any]:
-        """Return the fields whose arrays have an entry for each candidate."""
+        """Return the fields with an entry for each candidate."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
@@ -106,7 +106,7 @@ class Oracle(abc.ABC):
 
         Args:
             rows: Which candidates, `[g, s]`.
-            shares: What each is multiplied by, `[g, s]`.
+            shares: Weight of each, `[g, s]`.
 
         Raises:
             TypeError: If this oracle has no groups.

@@ -47,7 +47,7 @@ class Projected(Oracle):
 
     Attributes:
         rows: The candidates' projected gradients, `[n, dim]`.
-        key: What the projection is drawn from.
+        key: Key of the projection.
         kind: "count_sketch" or "rademacher".
         form: How the parameters are put together.
     """

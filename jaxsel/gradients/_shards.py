@@ -1,4 +1,4 @@
-"""Arrays of which each device, or each process, has its own part: they stay there."""
+"""Arrays split over devices or processes, which stay where they are."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def by_shards(
     rows: int,
     total: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function whose devices each work on their own rows.
+    """Return a function that runs on each device's rows: `shard_map`, if split.
 
     Args:
         function: Of arrays, all but the last `rows` of them the same on all devices.
