@@ -17,7 +17,7 @@ MSR = "shapiq RegressionMSR"
 
 
 class Score(NamedTuple):
-    """What an estimator reached on a game at a number of trainings.
+    """Error and time of an estimator on a game at one number of trainings.
 
     Attributes:
         error: Mean squared error over players and seeds, in variances of the utility.
@@ -68,7 +68,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Record:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         kept = json.loads(path.read_text())
         rows: dict[tuple[str, int], Row] = {
             (row["game"], row["trainings"]): {

@@ -1,4 +1,4 @@
-"""Inputs for the filtering benchmarks, what is right for them, and the peers."""
+"""Inputs, reference results and peers for the filtering benchmarks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _tmc(classes: int, quick: bool) -> tuple[Callable[[], Any], Callable[[Any], 
     stop, key = value.MaxSamples(8 if quick else 64), jax.random.key(0)
 
     def wrong(found: Any) -> float:
-        """Return by how much the sum of values differs from what all points add.
+        """Return the error of efficiency: sum of values against the gain of all points.
 
         Permutations end early where that is near: within the default tolerance.
         """
@@ -71,7 +71,7 @@ def _omp(quick: bool) -> tuple[Callable[[], Any], Callable[[Any], float]]:
     target = x[: n // 8].sum(0)
 
     def wrong(found: Any) -> float:
-        """Return how far the weights are from the best ones on what was chosen."""
+        """Return the relative slope of the objective along the positive weights."""
         chosen = np.asarray(found.indices[: len(found)])
         rows = x[chosen].astype(np.float64)
         weights = np.asarray(found.weights[: len(found)], np.float64)

@@ -1,4 +1,4 @@
-"""What a run was measured on: device, versions, revision, load."""
+"""Conditions of a run: device, versions, revision, load."""
 
 from __future__ import annotations
 

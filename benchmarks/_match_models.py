@@ -1,4 +1,4 @@
-"""Models whose gradients the benchmark correlates, and what is right for them."""
+"""Models for the benchmark of correlations of gradients, and reference results."""
 
 from __future__ import annotations
 

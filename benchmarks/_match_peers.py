@@ -1,7 +1,7 @@
-"""What matching is compared with: scikit-learn, loops in PyTorch and NumPy, `jax.grad`.
+"""Peers of matching: scikit-learn, loops in PyTorch and NumPy, `jax.grad`.
 
-The solvers take a pool, whose gradients they write out before the clock starts, and
-return the call to be timed, which returns indices and weights. Each has one thread.
+The solvers take a pool, write its gradients out before the clock starts, and return
+the call to be timed, which returns indices and weights. Each has one thread.
 """
 
 from __future__ import annotations

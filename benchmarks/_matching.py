@@ -1,4 +1,4 @@
-"""Inputs for the matching benchmarks, and what is right for them: slow, plain, float64.
+"""Inputs for the matching benchmarks, and references: slow, plain, float64.
 
 The reference does what `jaxsel.match.omp` promises with one Cholesky factorisation
 after the other, and Lawson and Hanson's active set where weights must not be negative.
@@ -173,7 +173,7 @@ def lengths(pool: Pool) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What matching should return: the chosen with a weight, and the objective."""
+    """Expected result of matching: candidates with a weight, and the objective."""
 
     indices: np.ndarray
     objective: float

@@ -1,4 +1,4 @@
-"""Two parties on loopback for `bench_mpc`: what they run, and what they count.
+"""Two parties on loopback for `bench_mpc`: their jobs, and the measured costs.
 
 The correlated randomness is party 0's (CrypTen's trusted first party): the dealer of a
 real run is a third process. Rounds and bytes between the two parties are the same.
@@ -50,7 +50,7 @@ class Compare:
 
 @dataclasses.dataclass
 class Ran:
-    """What a job took, and what came out of it.
+    """Cost and result of a job.
 
     Attributes:
         counts: Rounds, and bytes sent plus received, of each part; both parties count
@@ -59,7 +59,7 @@ class Ran:
         cpu_s: Of both parties, all threads, the making of the randomness included.
         peak_bytes: Of the party that took more, above what it used before.
         result: Opened scores `[n]`, or outcomes of comparisons.
-        rows: What was chosen.
+        rows: The chosen rows.
         passes: Of the choice.
     """
 
@@ -246,7 +246,7 @@ def _counted(ledger: Any, phase: str | None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _measured(ran: Ran) -> Iterator[None]:
-    """Take the time and memory of what happens inside, from a common start."""
+    """Measure time and peak memory of the block, after a barrier of both parties."""
     import mpc_bridge
 
     gc.collect()

@@ -39,7 +39,7 @@ Samples = tuple[np.ndarray, "np.ndarray | None"]
 def side_by_side(
     read: str, heads: int, sizes: Mapping[str, Any]
 ) -> dict[str, Manifest]:
-    """Return what is compared like with like: masked, the folded plan, one block."""
+    """Return manifests to compare: all masked, of the folded plan, with one block."""
     exact = dataclasses.replace(EXACT, heads=heads)
     wide = dataclasses.replace(PAPER, heads=heads, hidden=16)
     ours = dataclasses.replace(OURS, heads=heads)
@@ -59,7 +59,7 @@ def side_by_side(
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """A proxy with random weights: how it is run, and what its result must be."""
+    """A proxy with random weights: its run, and the expected result."""
 
     manifest: Manifest
     n: int

@@ -1,4 +1,4 @@
-"""What the KNN values are compared with: pyDVL, a torch loop, `argsort` in JAX.
+"""Peers of the KNN values: pyDVL, a torch loop, `argsort` in JAX.
 
 Each takes the points and how many of the validation points to use, and returns the call
 to be timed, which returns the mean KNN-Shapley values of the training points.

@@ -1,4 +1,4 @@
-"""Owners with data for the benchmark of values across owners, and what is right."""
+"""Owners with data for the benchmark of values across owners, and references."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Owners:
     Attributes:
         x: `[owners, n, d]`, float32.
         y: `[owners, n]`, int32.
-        flipped: `[owners, n]`: whose label is wrong.
+        flipped: `[owners, n]`: True where the label is wrong.
         x_val: `[m, d]`.
         y_val: `[m]`.
         radius: Reaches about 5 % of the points.
@@ -93,7 +93,7 @@ def values(data: Owners, epsilon: float | None) -> Callable[[], Result]:
 
 
 def against_pooled(data: Owners, found: Result) -> dict[str, float]:
-    """Compare with all points in one place; say what a client sends."""
+    """Compare with values of the pooled points; return a client's bytes, too."""
     d = data.x.shape[-1]
     pooled = jaxsel.threshold_knn_shapley(
         data.x.reshape(-1, d),

@@ -80,7 +80,7 @@ def _measure(case: Case, contender: Contender) -> dict[str, Any]:
 
 
 def _compile_seconds() -> list[float]:
-    """A list to which JAX appends what it spends on compilation from here on."""
+    """Return a list to which JAX appends each compilation's seconds from here on."""
     seconds: list[float] = []
 
     def listen(event: str, duration: float, **_: Any) -> None:
@@ -120,7 +120,7 @@ def _in_use() -> int | None:
 
 
 def _device_stats() -> dict[str, int] | None:
-    """What an accelerator's allocator counts; None on a CPU."""
+    """Return the statistics of an accelerator's allocator; None on a CPU."""
     jax = sys.modules.get("jax")
     return jax.devices()[0].memory_stats() if jax else None
 

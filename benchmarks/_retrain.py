@@ -23,7 +23,7 @@ class Task:
         y: `[n]`.
         x_val: `[m, d]`.
         y_val: `[m]`.
-        orders: Permutations whose prefixes are looked at, `[30, n]`.
+        orders: Permutations; their prefixes are the masks, `[30, n]`.
     """
 
     x: np.ndarray
@@ -120,7 +120,7 @@ def _accuracy(task: Task, mask: np.ndarray, solver: str = "lbfgs") -> float:
 
 
 def scipy_accuracy(task: Task, mask: np.ndarray) -> float:
-    """Return the accuracy of what scikit-learn's `LogisticRegression` minimises."""
+    """Return the accuracy at the minimum of `LogisticRegression`'s objective."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
@@ -155,7 +155,7 @@ def sklearn_loo(task: Task, count: int) -> Call:
 
 
 def losses_of_leaving(task: Task, count: int) -> np.ndarray:
-    """Return what leaving out each of `count` points takes from the accuracy."""
+    """Return the loss of accuracy from leaving out each of `count` points."""
     return _without_each(task, count, _accuracy if has_digits() else scipy_accuracy)
 
 

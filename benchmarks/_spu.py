@@ -36,7 +36,7 @@ class Session:
 
     Attributes:
         engine: Its name.
-        leak: What the choice opens.
+        leak: Leakage mode of the choice.
         n: Samples.
         keep: How many to choose.
         batch: Samples of a batch; None takes what fits the memory.
@@ -50,7 +50,7 @@ class Session:
 
 
 def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
-    """Run a session in a folder of `_mpc.folder_for`; return what it took."""
+    """Run a session in a folder of `_mpc.folder_for`; return its cost and figures."""
     from mpc_bridge import Result, run_local
     from mpc_bridge._config import (
         Appraisal,
@@ -296,7 +296,7 @@ def depth_case(*, quick: bool) -> Case[Samples]:
 
 
 def layer_case(*, quick: bool) -> Case[Samples]:
-    """One layer, the CLS row: what a sample takes, as more samples take more."""
+    """Return the case of one layer, the CLS row: cost a sample, from two sizes."""
     sizes = TINY if quick else BLOCK
     few, many = (2, 4) if quick else (8, 24)
     specs = {

@@ -1,7 +1,7 @@
-"""Inputs for targeted choices, what the plain greedy algorithm chooses, and submodlib.
+"""Inputs for targeted choices, the plain greedy algorithm as reference, and submodlib.
 
-The choices of the peers are those of kernels `[n, m]` that are there: making these is
-timed, as ours makes its own.
+Peers choose by given kernels `[n, m]`: making these is timed, too, as ours makes its
+own.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _determinants(pool: Pool) -> np.ndarray:
 
 @functools.cache
 def expected(pool: Pool, objective: Objective) -> frozenset[int]:
-    """Return what the plain greedy algorithm chooses in float64."""
+    """Return the choice of the plain greedy algorithm in float64."""
     return frozenset(greedy(pool, objective, np.float64).tolist())
 
 

@@ -51,7 +51,7 @@ class Line:
     Attributes:
         bench: The benchmark.
         case: Its case.
-        machine: What it was measured on.
+        machine: Device of the measurement.
         ours: Name and text of our contender: its time for each unit of work.
         peer: The closest peer, likewise; None if none was timed.
         ratios: First quartile, median and third of how many times as fast ours is.
@@ -176,7 +176,7 @@ def _ratio(line: Line) -> str:
 
 
 def _untimed(records: Sequence[Json]) -> str:
-    """Name the cases whose right contenders have no time."""
+    """Name the cases without a usable time of any contender."""
     return ", ".join(
         f"{record['bench']} {case['name']}"
         for record, case in latest(records).values()

@@ -20,9 +20,9 @@ class Judged:
     Attributes:
         bench: The benchmark.
         case: Its case.
-        machine: What it was measured on.
+        machine: Device of the measurement.
         target: The figure to reach.
-        measured: What was measured, or None.
+        measured: The measured figure, or None.
         met: Whether it is reached; None if unknown.
         load: That of a busy machine, or None.
     """
@@ -37,7 +37,7 @@ class Judged:
 
 
 def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
-    """Return what was measured for a target, and whether it is met; None if unknown."""
+    """Return a target's measured figure, and whether it is met; None if unknown."""
     measured = _measured(target, case, clock)
     met = None
     if measured is not None and target.bound == "at least":

@@ -1,4 +1,4 @@
-"""Weighted KNN-Shapley as it was published, for the benchmark: quadratic in n.
+"""Published algorithm of weighted KNN-Shapley, for the benchmark: quadratic in n.
 
 Wang, Mittal and Jia, Efficient data Shapley for weighted nearest neighbor algorithms,
 AISTATS 2024, in plain NumPy, vectorised over ranks and sums. The authors' repository
@@ -23,10 +23,10 @@ from ._knn import Points
 
 BITS, WIDTH = 3, 5.0
 WHICH = range(0, 2000, 100)
-"""Ranks of the points whose values the peer computes, for one validation point."""
+"""Ranks of the points that the peer values, for one validation point."""
 
 CHECKED = [0, 1]
-"""Points whose values are compared, over all validation points."""
+"""Points of compared values, over all validation points."""
 
 
 def draw(n: int, m: int, d: int, *, k: int = 5) -> Points:

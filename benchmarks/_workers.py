@@ -76,7 +76,7 @@ class Spread:
         weakref.finalize(self, stack.close)
 
     def run(self, number: int | None) -> np.ndarray:
-        """Return the values, computed by so many workers; None: in this process."""
+        """Return the values, computed by `number` workers; None: in this process."""
         executor = None if number is None else self._pools[number]
         result = value.tmc_shapley(self._utility, executor=executor, **self._options)
         return np.asarray(result.values)

@@ -232,7 +232,7 @@ def _around(data: Losses, band: Band) -> dict[str, float]:
 
 
 def _streamed(data: LossFile, found: LossThreshold) -> dict[str, float]:
-    """Count what is kept at the benchmark's losses, chunk by chunk."""
+    """Check distance and number of kept losses by counts, chunk by chunk."""
     ordered, edges, kept = np.sort(data.benchmark), np.unique(data.benchmark), 0
     sides: tuple[Literal["left"], Literal["right"]] = "left", "right"
     counts = np.zeros((2, len(edges)), np.int64)

@@ -257,7 +257,7 @@ def _whole_sort(row: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 @functools.lru_cache(maxsize=1)
 def _distances(m: int, n: int) -> jax.Array:
-    """Draw squared distances in 64 dimensions, about as dense as those of points."""
+    """Draw squared distances with the density of Gaussian points in 64 dimensions."""
     rows = jax.random.gamma(jax.random.key(0), 32.0, (m, n), "float32")
     return jax.block_until_ready(rows)
 

@@ -71,7 +71,7 @@ def _ours(task: Predicted) -> Call:
 
 
 def _same(task: Predicted, found: Any) -> Mapping[str, float]:
-    """Count the places at which the order is not that of the simplest way."""
+    """Compare the found rows with issues sorted by score, the plain implementation."""
     rows = found.indices if isinstance(found, labels.LabelErrors) else found
     mask = labels.label_issues(task.probs, task.y)
     scores = labels.label_scores(task.probs, task.y, rank_by="self_confidence")
@@ -208,7 +208,7 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
 
 
 def _judge(task: Labelled, found: Any, other: Any) -> dict[str, float]:
-    """Return AUC, AP, precision and recall, and what is gained on cleanlab."""
+    """Return AUC, AP, precision and recall, and the gains over cleanlab."""
     measured, gained = [], []
     for seed, (scores, rows) in enumerate(found):
         _, wrong = task.flipped(seed)

@@ -1,4 +1,4 @@
-"""What to buy without labels, against the published loop: `benchmarks.bench_market`."""
+"""Optimal design without labels, against the published loop: `bench_market`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Offer:
 
     @functools.cached_property
     def published(self) -> float:
-        """What the published loop reaches."""
+        """The objective of the published loop's weights."""
         return self.objective(_loop(self))
 
 

@@ -120,7 +120,7 @@ def _compared(n: int, ran: Ran) -> dict[str, float]:
 def _reproduced(
     name: str, what: str, spec: Spec, share: float, quick: bool
 ) -> Case[Samples]:
-    """A block whose cost was measured before: 1 head and 12, all rows, plan "plain"."""
+    """Return the case of blocks measured before: 1 head and 12, plan "plain"."""
     sizes = TINY if quick else BLOCK
     n, rows = 2 if quick else 8, {}
     for (found, heads), measured in MEASURED.items():
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _quickest(cases: Sequence[Case]) -> list[Case]:
-    """Leave out what starts processes to show again what others have shown."""
+    """Leave out contenders that repeat others at the cost of more processes."""
     found = []
     for case in cases:
         kept = QUICK.get(case.name, [one.name for one in case.contenders])

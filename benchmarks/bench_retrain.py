@@ -46,7 +46,7 @@ def cases(*, quick: bool = False) -> list[Case]:
 
 
 def _instead(classes: int) -> str:
-    """Name what replaces the digits where scikit-learn is not installed."""
+    """Return a note on the data in place of the digits if scikit-learn is missing."""
     if classes < 10 or _retrain.has_digits():
         return ""
     return " (Gaussian, as there is no scikit-learn)"

@@ -38,7 +38,7 @@ MIN_ROUNDS = 3
 """Two rounds of each are apart in one of three comparisons of the same code."""
 _RESAMPLES = 2000
 _BESIDE, _PLAIN = math.log(1.03), math.log(1.1)
-"""What an interval is widened by at least, beside peers and without, as logarithms."""
+"""Least widening of an interval, as a logarithm: with peers, and without."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Change:
         low: The interval's lower end.
         high: Its upper end.
         verdict: "faster", "slower", "within noise" or "too few rounds".
-        by: What it was measured against.
+        by: The reference that it was measured against.
     """
 
     bench: str
@@ -68,7 +68,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What can be said of two sets of records, and what cannot."""
+    """Result of a comparison: changes, and notes on cases that cannot be compared."""
 
     changes: Sequence[Change]
     notes: Sequence[str]
@@ -81,7 +81,7 @@ Found = Mapping[Key, tuple[Json, Json]]
 def compare(
     before: Sequence[Json], after: Sequence[Json], *, any_cores: bool = False
 ) -> Comparison:
-    """Compare what two sets of records have in common.
+    """Compare the cases that two sets of records have in common.
 
     Args:
         before: Records, of one device or several.
@@ -343,7 +343,7 @@ def markdown(found: Comparison) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what changed.
+    """Print the changes between two sets of records.
 
     Returns:
         The exit status: 1 if a contender is slower by more than `--fail-above`.

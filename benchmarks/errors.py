@@ -125,7 +125,7 @@ def ours(table: Any, n: int, budget: int, seeds: int) -> dict[str, Any]:
 
 
 def of_kinds(names: Iterable[str], n: int, seeds: int) -> int:
-    """Print the errors of plain estimates in multiples of those of adjusted ones."""
+    """Print the ratio of the errors of plain estimates to adjusted ones."""
     for name in names:
         game = _game(GAMES[name](n), n)
         for kind in ("shapley", "banzhaf", "beta"):

@@ -87,7 +87,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def recorded() -> dict[str, float]:
-    """Return what `regression.toml` says of each operation."""
+    """Return each operation's recorded instructions, from `regression.toml`."""
     return tomllib.loads(RECORDED.read_text())["instructions"]
 
 

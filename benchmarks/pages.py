@@ -120,7 +120,7 @@ def _rows(case: Json) -> dict[str, Json]:
 
 
 def _said(line: Line) -> str:
-    """Return a ratio, with what is wrong about it."""
+    """Return a ratio, with the marks of its caveats."""
     wall = " (wall)" if line.wall else ""
     return f"{number(line.ratios[1])}{wall}{line.marks}"
 

@@ -140,7 +140,7 @@ def _contenders(record: Json, case: Json) -> list[str]:
 
 
 def _note(record: Json, case: Json, row: Json) -> str:
-    """Return what is said of a row; old ones named "hybrid" sorted on CPUs."""
+    """Return the note of a row; old rows named "hybrid" sorted on CPUs."""
     old = record["device"]["platform"] == "cpu" and "threads" not in case
     if (record["bench"], row["name"]) == ("knn", "hybrid") and old:
         return "exact values: that call sorts where operations are compiled"
@@ -250,7 +250,7 @@ def _threads(record: Json, case: Json) -> str:
 
 
 def _limit(record: Json, case: Json) -> str:
-    """Say what the machine can do, where that bounds the case."""
+    """Return the machine's peak rates in words, where they bound the case."""
     limits = record.get("limits")
     if not limits or not (case.get("flops") or case.get("bytes")):
         return ""
