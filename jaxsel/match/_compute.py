@@ -78,6 +78,7 @@ def compute(
         run = functools.partial(_pursue_all if several else _pursue, arrays)
         options |= {"extra": extra, "valid": valid, "many": min(many, rows)}
         some_of = one_of
+    # Budgets share programs: powers of two from 64 on, `limit` stops at the true one.
     room = min(1 << max(size - 1, 63).bit_length(), rows)
     options |= {"budget": room, "limit": size}
     if not several:

@@ -164,7 +164,7 @@ class _Places:
         self.oracle, self.squared = oracle, squared
         self.diag = widen(jnp.asarray(oracle.diag()))
         self.usable = np.asarray(usable(self.diag))
-        # Farther than any distance but 0: nobody is represented yet.
+        # Beyond all distances, as ‖g_i − g_j‖² <= 4 max ‖g‖²: none is represented yet.
         reach = 4.1 * self.diag
         check_products(reach)
         reach = jnp.max(jnp.where(self.usable, reach, 0))
@@ -184,6 +184,7 @@ class _Places:
         return np.concatenate(gains)
 
     def add(self, j: int, rank: int) -> None:
+        # -1: the chosen represent themselves, even beside duplicates at distance 0.
         distance = self._distances(np.array([j]))[0].at[j].set(-1)
         self.owner = jnp.where(distance < self.nearest, rank, self.owner)
         self.nearest = jnp.fmin(self.nearest, distance)  # as if without NaN
@@ -348,6 +349,8 @@ def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
     known = np.zeros(n, np.int64)  # the step at which each bound was exact
     chosen: list[int] = []
     for step in track(range(k), progress=progress, label="Chosen"):
+        # Gains only fall from step to step (submodularity), so an old gain is a bound:
+        # a candidate with the highest bound, and an exact one, is the greedy choice.
         while True:
             j = int(np.argmax(bounds))
             if known[j] == step:

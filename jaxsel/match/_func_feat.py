@@ -227,6 +227,7 @@ def geometric_median(
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
     spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
+    # Weiszfeld's weights 1 / distance are infinite where an iterate meets a point.
     least = 1e-6 * spread + least_normal(points.dtype)
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:

@@ -183,6 +183,6 @@ def _taken(
     axis: str | None = None,
 ) -> _State:
     total, free, order = state
-    # With nobody free, j is anybody, and its column may be NaN.
+    # If no candidate is left, j is arbitrary and its column may be NaN.
     total = total + jnp.where(any_of(free, axis), column.astype(total.dtype), 0)
     return total, without(free, j, axis), order.at[t].set(j.astype(jnp.int32))

@@ -173,6 +173,7 @@ def _deflate(
     def step(state: _Deflated) -> _Deflated:
         rows, remainder, order, count = state
         j, square = largest(remainder, None)
+        # (I + x xᵀ / l2)^(-1/2) = I − shrink · x xᵀ, with x the row of j.
         shrink = (1 - jnp.sqrt(l2 / (l2 + square))) / jnp.where(square > 0, square, 1)
         alike = jnp.matmul(rows, rows[j], precision="highest")
         rows = rows - shrink * alike[:, None] * rows[j][None]
@@ -266,6 +267,8 @@ def _pivot(
     """Return the candidate farthest from the span, and whether it is independent."""
     j, most = largest(state.remainder, axis)
     (whole,) = entries((diag,), j, axis)
+    # Rounding of products is linear in eps; that of the candidates' own numbers enters
+    # a squared distance squared.
     share = jnp.maximum(ROUNDING * epsilon(diag.dtype), (_NOISE * precision) ** 2)
     return j, most + l2 > share.astype(diag.dtype) * (whole + l2)
 

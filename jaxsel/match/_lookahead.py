@@ -67,6 +67,7 @@ def wanted(
     ahead = advance(*_among(problem, state, best, some), state.steps + many, **rule)
     slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
     new = (slots >= state.steps) & (slots < ahead.steps)
+    # Index n is out of bounds, and dropped: slots without a new choice, empty cache.
     chosen = jnp.where(new, best[ahead.indices - len(slots)], n)
     held = jnp.where(cache.ids < 0, n, cache.ids)
     promise = scores(problem, state, **rule).at[chosen].set(jnp.inf, mode="drop")

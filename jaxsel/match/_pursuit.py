@@ -284,6 +284,7 @@ def _choose(
     else:
         with_chosen = jnp.matmul(state.columns, column, precision="highest")
     with_chosen = jnp.where(filled, with_chosen, 0)
+    # An atom in the span of the basic ones (pivot 0) is passed over for good.
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
     state = state._replace(open=without(state.open, j, axis))
@@ -294,8 +295,11 @@ def _choose(
         new = fit(_refit.exchange(refit, t))
         weights = new.weights
         through = jnp.matmul(new.gram, weights, precision="highest")
+        # ‖b‖² + w'Kw − 2 b'w. A new atom can only lower it: if it rises by more than
+        # rounding, the type's digits are spent, and the step is undone.
         last = problem.norm + jnp.sum(weights * (through - 2 * new.target))
-        # False for NaN, too. Only small arrays are chosen between: no large copies.
+        # False for NaN, too. Only small arrays are chosen between, without copies of
+        # large ones: slot t of `columns` and `indices` counts only once `steps` does.
         fine = last <= state.last + slack
 
         def better(new: jax.Array, old: jax.Array | float) -> jax.Array:
@@ -338,6 +342,8 @@ def _factor(
     rows, left = state.rows, state.left
     if rows is None or left is None:
         raise TypeError("the state was started without a factor")
+    # Row t of the pivoted factor: column j of K less its part in the earlier rows. The
+    # ridge is missing at j itself, which is closed: its entry is not used again.
     across, own = entries((rows, left), j, axis)
     row = column - jnp.matmul(across, rows, precision="highest")
     row = row / jnp.sqrt(own)
@@ -363,6 +369,7 @@ def _aim(
         (~(most > 0), EXHAUSTED),
     ]
     status = jnp.int32(_RUNNING)
+    # The first that applies wins.
     for applies, code in reversed(codes):
         status = jnp.where(applies, code, status)
     status = jnp.where(state.status == _RUNNING, status, state.status)
@@ -382,6 +389,7 @@ def scores(
     if score == "nomp":
         size = size / jnp.sqrt(problem.diag)
     elif score == "ols" and state.left is not None:
+        # corr² / left is the fall of the objective if all weights are fitted again.
         allowed &= _independent(problem, state.left, problem.diag + problem.extra)
         size = size / jnp.sqrt(state.left)
     return jnp.where(allowed, size, 0)

@@ -20,6 +20,13 @@ import jax.numpy as jnp
 
 from jaxsel._typed import cholesky, cond, epsilon, map_leaves, while_loop
 
+# With B the basic atoms and N the others, the tableau T and `values` q say
+#
+#     [w_B]       [y_B]            [ K_BB^-1        -K_BB^-1 K_BN             ]
+#     [y_N] = q + T [w_N],    T =  [ K_NB K_BB^-1   K_NN - K_NB K_BB^-1 K_BN  ],
+#
+# so that at y_B = 0, w_N = 0 the weights of B and the duals of N are q itself.
+
 # Exchanges of all violating atoms at once that may fail to lower their number.
 _PATIENCE = 3
 
@@ -79,6 +86,8 @@ def add(
         The new refit, and the atom's squared distance from the span of the basic atoms
         (in the norm of K): near zero if it depends on them.
     """
+    # The new row and column of T: as `basic` is 0 on N, `through` is K_BB^-1 K_Bs on B
+    # and K_NB K_BB^-1 K_Bs on N, and `pivot` the Schur complement of the new atom s.
     basic = jnp.where(state.basic, column, 0)
     through = _matvec(state.tableau, basic)
     pivot = diagonal - jnp.vdot(basic, through, precision="highest")
@@ -99,6 +108,7 @@ def add(
 
 def exchange(state: Refit, p: jax.Array) -> Refit:
     """Exchange weight and dual of atom p: a principal pivot, O(k^2)."""
+    # Solve row p for the other of w_p, y_p, and substitute it into all other rows.
     pivot = state.tableau[p, p]
     row, column = state.tableau[p] / pivot, state.tableau[:, p]
     tableau = state.tableau - column[:, None] * row[None, :]
@@ -119,6 +129,7 @@ def refine(state: Refit) -> Refit:
     weights = state.weights + jnp.where(
         state.basic, _matvec(state.tableau, residual), 0
     )
+    # From K itself, not from the tableau, whose errors grow from exchange to exchange.
     dual = _matvec(state.gram, weights) - state.target
     return state._replace(values=jnp.where(state.basic, weights, dual))
 
@@ -131,6 +142,7 @@ def rebuild(state: Refit) -> Refit:
     basic = state.basic
     both, mixed = basic[:, None] & basic, ~basic[:, None] & basic
     identity = jnp.eye(basic.shape[0], dtype=state.gram.dtype)
+    # Ones on the diagonal of N keep the shape static, and K_BB's factor as it is.
     factor = cholesky(jnp.where(both, state.gram, identity))
     inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
     inverse = jnp.where(both, inverse, 0)
@@ -139,7 +151,7 @@ def rebuild(state: Refit) -> Refit:
     rest = state.gram - jnp.matmul(across, duals.T, precision="highest")
     apart = ~basic[:, None] & ~basic
     tableau = inverse + across - across.T + jnp.where(apart, rest, 0)
-    fine = jnp.isfinite(tableau).all()
+    fine = jnp.isfinite(tableau).all()  # a failed factorisation is NaN
     return refine(state._replace(tableau=jnp.where(fine, tableau, state.tableau)))
 
 
@@ -168,6 +180,7 @@ def non_negative(state: Refit) -> Refit:
         count = jnp.sum(wrong, dtype=jnp.int32)
         fewer = count < fewest
         spent = ~fewer & (patience == 0)
+        # Murty's rule: one exchange, at the largest index, ends for definite K.
         pending = wrong & (~spent | (jnp.arange(size) == _last(wrong)))
         patience = jnp.where(fewer, jnp.int32(_PATIENCE), jnp.maximum(patience - 1, 0))
         fewest = jnp.minimum(fewest, count)

@@ -121,10 +121,12 @@ class Resident:
         device, at = self._where(wanted)
         counts = np.bincount(device, minlength=n_shards(self.mesh))
         share = min(rounded(int(counts.max())), self._share)
+        # Fillers repeat a row of the device: zeros might be no valid example of a loss.
         last = np.zeros(len(counts), np.int32)
         last[device] = at
         rows = np.repeat(last[:, None], share, axis=1)
         places = np.full(rows.shape, -1)
+        # Candidates ascend, and so do their devices: count on within each device.
         slot = np.arange(len(wanted)) - np.repeat(np.cumsum(counts) - counts, counts)
         rows[device, slot], places[device, slot] = at, np.arange(len(wanted))
         parts = _pick(self.oracle.per_candidate(), shard(rows, self.mesh), self.mesh)
