@@ -247,7 +247,7 @@ def fewest_mismatches(
     Returns:
         Array of shape `[n]`, int32.
     """
-    columns = codes.T  # so that neighbours in memory are compared alike
+    columns = codes.T  # contiguous along n, the axis that is vectorised
 
     def compare(fewest: jax.Array, hard: jax.Array) -> tuple[jax.Array, None]:
         differ = jnp.sum(columns != hard[:, None], axis=0, dtype=jnp.int32)

@@ -116,6 +116,7 @@ class Chunk:
             return None
         d, spare = self.stream.d, _ALIGNMENT // dtype.itemsize
         size, filled = self.rows * d + spare, (self.stop - self.start) * d
+        # JAX on a CPU aliases NumPy memory only from a multiple of 64 bytes on.
         room = np.empty(size + spare, dtype)
         first = -room.ctypes.data % _ALIGNMENT // dtype.itemsize
         flat = room[first : first + size]

@@ -53,12 +53,13 @@ def coverage(
     # One row a rank: read row by row, that is the order of the visits.
     given, present = given.T.reshape(-1), jnp.isfinite(near).T.reshape(-1)
     beyond = jnp.iinfo(jnp.int32).max
+    # Sorted by candidate, and stably: the first of a run is its earliest visit.
     order = jnp.argsort(jnp.where(present, given, beyond), stable=True)
     ordered = given[order]
     first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     is_new = jnp.zeros_like(present).at[order].set(first) & present
     turn = jnp.cumsum(is_new, dtype=jnp.int32) - 1
-    place = jnp.where(is_new, turn, budget)
+    place = jnp.where(is_new, turn, budget)  # `budget` is out of bounds: dropped
     chosen = jnp.zeros(budget, jnp.int32).at[place].set(given, mode="drop")
     return chosen, jnp.minimum(turn[-1] + 1, budget)
 

@@ -47,6 +47,8 @@ def _determinants(
     d, high = x.shape[1], lax.Precision.HIGHEST
     eye = jnp.eye(d, dtype=x.dtype)
     hard = jnp.matmul(queries.T, queries, precision=high)
+    # The kernel given the hard samples Q is x (I − eta² Qᵀ (Q Qᵀ + l2)^-1 Q) xᵀ, and
+    # by Woodbury Qᵀ (Q Qᵀ + l2)^-1 Q = I − l2 (Qᵀ Q + l2)^-1: d × d, not m × m.
     factor = cholesky(l2 * eye + hard)
     inverse = jax.scipy.linalg.cho_solve((factor, True), eye)
     given = (1 - eta**2) * eye + eta**2 * l2 * inverse
@@ -60,13 +62,14 @@ def _determinants(
     def step(state: Any) -> Any:
         inverses, forms, gains, chosen, count = state
         i = jnp.argmax(gains)
+        # Sherman and Morrison: M − M x xᵀ M / (1 + xᵀ M x), and the forms likewise.
         ahead = jnp.einsum("sde,e->sd", inverses, x[i], precision=high)
         scale = 1 / (1 + forms[:, i])
         inverses = inverses - jnp.einsum("s,sd,se->sde", scale, ahead, ahead)
         moved = jnp.einsum("nd,sd->sn", x, ahead, precision=high)
         forms = jnp.maximum(forms - scale[:, None] * moved**2, 0)
         chosen = chosen.at[count].set(i.astype(jnp.int32))
-        taken = gains.at[i].set(-jnp.inf) == -jnp.inf
+        taken = gains.at[i].set(-jnp.inf) == -jnp.inf  # i, and all taken before
         return inverses, forms, _added(forms, taken), chosen, count + 1
 
     nothing = jnp.zeros(len(x), bool)

@@ -394,7 +394,7 @@ def _merge(
     k = nearest.distances.shape[1]
     top, index = _top_rows(near, min(k, near.shape[1]))
     index = jnp.where(jnp.isfinite(top), index + start, -1)
-    # Those found before come first, so that they win ties.
+    # Earlier candidates come first: `top_k` keeps the first of equal distances.
     both = jnp.concatenate([nearest.distances, top], axis=1)
     index = jnp.concatenate([nearest.indices, index], axis=1)
     top, place = _top_rows(both, k)
@@ -410,7 +410,7 @@ def _across_devices(state: Nearest, k: int, n: int | None = None) -> Nearest:
     devices, m, _ = state.distances.shape
     near, index = (np.moveaxis(np.asarray(a), 0, 1).reshape(m, -1) for a in state)
     if devices > 1:
-        order = np.lexsort((index, near))[:, :k]
+        order = np.lexsort((index, near))[:, :k]  # by distance, ties by index
         near, index = (np.take_along_axis(a, order, axis=1) for a in (near, index))
     return Nearest(jnp.asarray(near[:, :n]), jnp.asarray(index[:, :n]))
 

@@ -279,6 +279,7 @@ def as_floats(
     known = column[~gap]
     try:
         if origin and column.dtype.kind in "iu":
+            # 64 - 11 bits are exact in float64; a difference in int64 could overflow.
             above = (known >> _DIGITS).astype(np.float64) - (origin >> _DIGITS)
             floats[~gap] = above * 2**_DIGITS + (known & (2**_DIGITS - 1))
         else:

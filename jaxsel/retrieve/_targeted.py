@@ -262,6 +262,7 @@ class _Kept:
         indices = np.concatenate([self.indices, (start + new).astype(np.int32)])
         order = np.lexsort((indices, -together))
         best, others = order[:room], order[room:]
+        # As many enter as leave: only their similarities are copied.
         entering, leaving = best[best >= room], others[others < room]
         below = np.delete(gains, new).max(initial=-np.inf)
         self.rest = float(max([self.rest, below, *together[others[:1]]]))
@@ -340,6 +341,7 @@ def _cover(
     def refresh(state: _Covering) -> _Covering:
         stale = state.known < state.taken
         i = jnp.argmax(jnp.where(stale, state.bounds, -jnp.inf))
+        # Gains only fall, and the chosen keep theirs of -inf.
         found = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
         return state._replace(
             gains=state.gains.at[i].set(found),
