@@ -163,6 +163,7 @@ def slacks(distances: jax.Array, exact: Exact) -> jax.Array:
 
 def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
     bound = error + exact.query_error[0]
+    # As in `_repair`: these were computed in float64, then rounded to float32 once.
     lost = distances * TRUST < bound
     return _least(distances, exact) + jnp.where(lost, distances * ROUNDING, bound)
 
@@ -257,6 +258,7 @@ def nearest(
     reach = jnp.max(result[0] + slack(result[0], result[1], exact))
 
     def among_all(result: Any) -> tuple[jax.Array, jax.Array]:
+        # Makes the sort depend on the loop's state: XLA would hoist it out of `once`.
         row = lax.optimization_barrier((distances, result))[0]
         return first(*among(row, n))
 
@@ -275,6 +277,9 @@ def settle_groups(
     """
     w = len(near)
     room = slack(near, index, exact)
+    # True distances lie within near ± room. A group begins where the least that any
+    # later point can have exceeds the most that any earlier one can: order across that
+    # border is certain, so groups are sorted one by one, each within its own ranks.
     low = lax.cummin(near - room, reverse=True)
     high = lax.cummax(near + room)
     alone = jnp.concatenate([jnp.ones(1, bool), low[1:] > high[:-1]])  # from the last
@@ -284,9 +289,13 @@ def settle_groups(
         matters = members > 1
     else:
         gains, drop, least = worth
+        # A value is w_r u_r less the sum of drop_s u_s over later ranks s: the order of
+        # a group moves it by at most the group's sum of drops times its span of gains.
+        # The drop at its first rank is from the group before, and does not count.
         most = jnp.full(w, -jnp.inf).at[group].max(gains)
         span = most - jnp.full(w, jnp.inf).at[group].min(gains)
         fall = jnp.zeros(w).at[group].add(jnp.where(alone, 0, jnp.abs(drop)))
+        # Numbers beyond the last group have span -inf and fall 0: no NaN of these.
         matters = jnp.where(fall > 0, span * fall, 0) > least
     open_ = take(matters, group)
 
@@ -295,7 +304,9 @@ def settle_groups(
         near, index, left, _ = state
         at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)
-        if size < w:  # the last group may go on: leave it for the next time
+        if size < w:
+            # Groups are contiguous, so only the last can be cut off: leave it for the
+            # next pass, unless a filler (w) behind it shows that it ends here.
             at = jnp.where((of < of[-1]) | (of[-1] == w), at, w)
             of = jnp.where(at < w, of, w)
         whose = index.at[at].get(mode="fill", fill_value=0)
@@ -306,7 +317,8 @@ def settle_groups(
             tied = jnp.cumsum(apart | (of[1:] > of[:-1]), dtype=jnp.int32)
             tied = jnp.concatenate([jnp.zeros(1, jnp.int32), tied])
             found = found.astype(jnp.float32)
-            # A group's places are its own, however many groups there are.
+            # Ties by index. Numbers of ties ascend with those of groups, as do `at`: so
+            # each group is written back to its own ranks, and fillers (w) to none.
             _, whose = lax.sort((tied, whose), num_keys=2)
         return (
             near.at[at].set(found, mode="drop"),
@@ -315,6 +327,8 @@ def settle_groups(
             jnp.all(at == w),  # the first group is larger than that
         )
 
+    # Most rows have a few dozen open points: settle blocks of `_FEW`, and all w points
+    # at once only if a group is larger than a block.
     state = near, index, open_, jnp.zeros((), bool)
     if w > _FEW:
         state = repeat(
@@ -401,5 +415,7 @@ def _tie(distances: jax.Array, exact: Exact) -> jax.Array:
     """Bound how far apart equal distances may come out."""
     if not exact.cosine:
         return TIE * distances
+    # Of unit rows rounded to float64: errors of TIE in each difference come to
+    # TIE * sqrt(distance) in the sum of squares, and to TIE^2 * d at distance 0.
     d = exact.points.shape[1] // 2
     return TIE * (distances + jnp.sqrt(distances) + TIE * d)

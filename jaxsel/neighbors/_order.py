@@ -197,6 +197,7 @@ def _sort_cpu(distances: jax.Array) -> jax.Array:
 
 def _bits(distances: jax.Array) -> jax.Array:
     """Return integers in the order of the distances: -0 is 0."""
+    # IEEE floats without a sign order as their bits do, denormals included.
     return lax.bitcast_convert_type(distances, jnp.uint32) & jnp.uint32(0x7FFFFFFF)
 
 
@@ -204,6 +205,7 @@ def _sort_packed(distances: jax.Array) -> jax.Array:
     with jax.enable_x64(True):
         bits = _bits(distances)
         index = lax.iota(jnp.uint64, distances.shape[0])
+        # No two keys are equal, so that the order is stable without `is_stable`.
         key = lax.sort(bits.astype(jnp.uint64) << 32 | index, is_stable=False)
         return key.astype(jnp.uint32).astype(jnp.int32)
 

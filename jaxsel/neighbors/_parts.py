@@ -249,7 +249,7 @@ def rows_of(
         return near, None, None
     assert error is not None  # wherever there is an `exact`
     rows = len(near)
-    # That of its own points bounded the error of its own distances only.
+    # Column 1, the largest bound, was over this device's points: rows now have all.
     query_error = exact.query_error.at[:, 1].set(exact.query_error[:, 0] + error.max())
     first = lax.axis_index(AXIS) * rows
     exact = dataclasses.replace(
