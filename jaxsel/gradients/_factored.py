@@ -88,6 +88,7 @@ def _diag(layer: LayerFactors) -> jax.Array:
         return deltas * (jnp.sum(layer.inputs**2, axis=-1) + float(layer.bias))
     positions = layer.deltas.shape[1]
 
+    # ‖Σ_t x_t δ_tᵀ‖² = Σ_st (x_s · x_t) (δ_s · δ_t): two matrices of positions.
     def one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         deltas, inputs = sample
         alike = _dot(inputs, inputs.T) + float(layer.bias)
@@ -98,6 +99,7 @@ def _diag(layer: LayerFactors) -> jax.Array:
 
 
 def _corr(layer: LayerFactors, v: jax.Array) -> jax.Array:
+    # <x δᵀ, V> = (xᵀ V) · δ; the last row of V belongs to the bias, with input 1.
     rows = layer.inputs.shape[-1]
     through = _dot(layer.inputs, v[:rows])
     if layer.bias:

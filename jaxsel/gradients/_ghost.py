@@ -130,6 +130,8 @@ def _traced(
         args = [*views, *parameters.others, *jax.tree.leaves(example)]
         return tape.run(traced, args)[0]
 
+    # Zeros are added to each layer's output (taps): the loss's gradient by them is the
+    # layer's delta. A first run, abstract, finds their shapes.
     def one(example: Any) -> tuple[LayerFactors, ...]:
         plan = Tape()
         jax.eval_shape(functools.partial(run, plan), example)
@@ -234,6 +236,7 @@ def _layer(group: _Group, bias: bool) -> LayerFactors:
     deltas = jnp.concatenate([deltas for _, deltas in pairs])
     if len(inputs) == 1:
         return LayerFactors(deltas[0], inputs[0], bias)
+    # Of two exact representations the one with fewer numbers.
     if inputs.size + deltas.size < inputs.shape[1] * deltas.shape[1]:
         return LayerFactors(deltas, inputs, bias)
     gradient = jnp.matmul(inputs.T, deltas, precision="highest").reshape(-1)

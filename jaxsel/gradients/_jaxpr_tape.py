@@ -288,6 +288,7 @@ class Tape:
         shape = eqn.outvars[0].aval.shape
         view = view.spread(shape)
         value = _bind(eqn, [_array(x) for x in inputs])[0]
+        # A bias right after its layer: its delta is the layer's, no tap of its own.
         if (
             eqn.primitive.name != "sub"
             and isinstance(other, _Output)
@@ -315,7 +316,7 @@ def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
     """Return each convolution output's patch, `[positions, window * channels]`."""
     batch, channels, *space = params["dimension_numbers"].lhs_spec
     padding = [
-        (low, high, dilation - 1)
+        (low, high, dilation - 1)  # interior padding: `lhs_dilation` as zeros
         for (low, high), dilation in zip(
             params["padding"], params["lhs_dilation"], strict=True
         )

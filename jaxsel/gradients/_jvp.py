@@ -180,6 +180,7 @@ def _corr(oracle: Jvp, v: dict[str, Any]) -> jax.Array:
     v = vary(v, oracle.examples)
 
     def along(examples: Any) -> jax.Array:
+        # One direction for all examples: <g_i, v> is the derivative of loss i along v.
         losses = functools.partial(_losses, oracle, examples=examples)
         return jax.jvp(losses, (selected,), (v,))[1]
 

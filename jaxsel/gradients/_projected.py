@@ -248,6 +248,7 @@ def _count_sketch(
 
         def add(block: Any, total: jax.Array) -> jax.Array:
             part = lax.dynamic_slice_in_dim(rows, block * dim, dim, 1) * signs[block]
+            # A roll by turns[block]: a slice of the block laid out twice, no gather.
             twice = jnp.concatenate([part, part], axis=1)
             return total + lax.dynamic_slice_in_dim(twice, dim - turns[block], dim, 1)
 
@@ -267,6 +268,7 @@ def _rademacher(
         rows = _in_blocks(rows, blocks, length)
 
         def add(block: Any, total: jax.Array) -> jax.Array:
+            # Drawn anew in every chunk, by block: the same signs for all examples.
             bits = jax.random.bits(
                 jax.random.fold_in(key, block), (length, words), jnp.uint32
             )
