@@ -151,7 +151,8 @@ def rebuild(state: Refit) -> Refit:
     rest = state.gram - jnp.matmul(across, duals.T, precision="highest")
     apart = ~basic[:, None] & ~basic
     tableau = inverse + across - across.T + jnp.where(apart, rest, 0)
-    fine = jnp.isfinite(tableau).all()  # a failed factorisation is NaN
+    # A failed factorisation is NaN.
+    fine = jnp.isfinite(tableau).all()
     return refine(state._replace(tableau=jnp.where(fine, tableau, state.tableau)))
 
 
