@@ -305,8 +305,8 @@ def settle_groups(
         at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)
         if size < w:  # the last group may go on: leave it for the next time
-            # Groups are contiguous, so no other can be cut off; a filler (w) in the last
-            # place shows that none is.
+            # Groups are contiguous, so no other can be cut off; a filler (w) at the end
+            # shows that none is.
             at = jnp.where((of < of[-1]) | (of[-1] == w), at, w)
             of = jnp.where(at < w, of, w)
         whose = index.at[at].get(mode="fill", fill_value=0)
