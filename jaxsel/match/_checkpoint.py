@@ -87,8 +87,8 @@ def choose_checkpoint(
         errors.append(jnp.where(norm > 0, error, jnp.inf))
     if not errors:
         raise ValueError("checkpoints must hold at least one checkpoint")
-    found = np.asarray(jnp.stack(errors))
-    return CheckpointChoice(index=int(np.argmin(found)), errors=found)
+    values = np.asarray(jnp.stack(errors))
+    return CheckpointChoice(index=int(np.argmin(values)), errors=values)
 
 
 def _error(oracle: Any, match: Match, target: Gradient) -> jax.Array:

@@ -88,8 +88,8 @@ def compute(
     group = -(-targets // -(-targets // group))  # as even as they get
     parts: list[Match] = []
     for first in range(0, targets, group):
-        at = np.minimum(np.arange(first, first + group), targets - 1)
-        parts.append(run(some_of(target, jnp.asarray(at)), **options))
+        indices = np.minimum(np.arange(first, first + group), targets - 1)
+        parts.append(run(some_of(target, jnp.asarray(indices)), **options))
     match = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:targets], *parts)
     return _cut(match, size)
 
@@ -108,7 +108,7 @@ def _on_devices(
 ) -> Match:
     """Match candidates where they are, and bring the choice to every process."""
     mesh, places = candidates.mesh, candidates.places
-    found: Match = _pursue_across(
+    match: Match = _pursue_across(
         candidates.oracle,
         replicate(target, mesh),
         shard(candidates.laid(extra), mesh),
@@ -120,10 +120,10 @@ def _on_devices(
         score=score,
         mesh=mesh,
     )
-    found = here(found)
-    filled = np.arange(found.indices.shape[-1]) < np.asarray(found.n_valid)[..., None]
-    indices = np.where(filled, places[np.asarray(found.indices)], 0).astype(np.int32)
-    return dataclasses.replace(found, indices=jnp.asarray(indices))
+    match = here(match)
+    filled = np.arange(match.indices.shape[-1]) < np.asarray(match.n_valid)[..., None]
+    indices = np.where(filled, places[np.asarray(match.indices)], 0).astype(np.int32)
+    return dataclasses.replace(match, indices=jnp.asarray(indices))
 
 
 @compiled(static_argnames=("several", "budget", "positive", "score", "mesh"))
@@ -140,7 +140,7 @@ def _pursue_across(
 ) -> Match:
     parts, shared, together = parts_of(oracle)
 
-    def own(
+    def on_shard(
         parts: Any, shared: Any, target: Any, extra: Any, valid: Any, numbers: Any
     ) -> Match:
         run = functools.partial(
@@ -156,15 +156,15 @@ def _pursue_across(
 
     split, everywhere = jax.P(AXIS), jax.P()
     specs = (split, everywhere, everywhere, split, split, everywhere)
-    run = by_shards(own, mesh, specs, everywhere)
+    run = by_shards(on_shard, mesh, specs, everywhere)
     return run(parts, shared, target, extra, valid, numbers)
 
 
 def _on_host(targets: Gradient, t: jax.Array) -> Gradient:
-    def some(leaf: jax.Array) -> Any:
+    def select(leaf: jax.Array) -> Any:
         return np.asarray(leaf)[np.asarray(t)]
 
-    return map_leaves(some, targets)
+    return map_leaves(select, targets)
 
 
 def _padded(oracle: Any, more: int) -> Any:

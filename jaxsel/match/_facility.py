@@ -228,10 +228,10 @@ class _Across(_Places):
         self._rows = squares, nearest, owner
 
     def add(self, j: int, rank: int) -> None:
-        at, which = replicate((np.int32(j), np.int32(rank)), self.mesh)
+        index, which = replicate((np.int32(j), np.int32(rank)), self.mesh)
         nearest, owner = _represent(
             self.oracle.oracle,
-            at,
+            index,
             which,
             self._rows,
             squared=self.squared,
@@ -272,7 +272,7 @@ def _gain_across(
     squared: bool,
     mesh: Mesh,
 ) -> jax.Array:
-    def own(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
+    def on_shard(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
         squares, nearest = rows
         distances = _own_distances(oracle, squares, ids, squared=squared)
         gain = jnp.nansum(
@@ -281,7 +281,7 @@ def _gain_across(
         )
         return sum_devices(gain, AXIS)
 
-    return on_parts(own, oracle, mesh, ids, rows, out=ALL)
+    return on_parts(on_shard, oracle, mesh, ids, rows, out=ALL)
 
 
 @compiled(static_argnames=("squared", "mesh"))
@@ -294,30 +294,30 @@ def _represent(
     squared: bool,
     mesh: Mesh,
 ) -> tuple[jax.Array, jax.Array]:
-    def own(oracle: Any, at: tuple[jax.Array, jax.Array], rows: _Rows) -> Any:
-        (j, rank), (squares, nearest, owner) = at, rows
+    def on_shard(oracle: Any, chosen: tuple[jax.Array, jax.Array], rows: _Rows) -> Any:
+        (j, rank), (squares, nearest, owner) = chosen, rows
         distance = _own_distances(oracle, squares, j[None], squared=squared)[0]
         distance = replaced(distance, j, -1, AXIS)
         owner = jnp.where(distance < nearest, rank, owner)
         return jnp.fmin(nearest, distance), owner
 
-    return on_parts(own, oracle, mesh, (j, rank), rows, out=(SPLIT, SPLIT))
+    return on_parts(on_shard, oracle, mesh, (j, rank), rows, out=(SPLIT, SPLIT))
 
 
 def _own_distances(
     oracle: Any, squares: jax.Array, ids: jax.Array, *, squared: bool
 ) -> jax.Array:
     """Return distances from candidates `ids` to this device's candidates, `[m, n]`."""
-    (some,) = entries((squares,), ids, AXIS)
-    found = widen(columns(oracle, ids, AXIS))
-    return _distance(found, some, squares, squared=squared)
+    (atom_squares,) = entries((squares,), ids, AXIS)
+    products = widen(columns(oracle, ids, AXIS))
+    return _distance(products, atom_squares, squares, squared=squared)
 
 
 def _distance(
-    products: jax.Array, some: jax.Array, diag: jax.Array, *, squared: bool
+    products: jax.Array, atom_squares: jax.Array, diag: jax.Array, *, squared: bool
 ) -> jax.Array:
     """Return distances, `[m, n]`, by inner products and squared lengths."""
-    total = some[:, None] + diag[None]
+    total = atom_squares[:, None] + diag[None]
     square = total - 2 * products
     # A root would make much of the rounding that is left of equal candidates.
     square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)

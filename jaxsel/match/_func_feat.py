@@ -147,17 +147,17 @@ def _psi(
 ) -> np.ndarray | jax.Array:
     """Compute the distances of some candidates, or of all, on every process."""
     if not isinstance(x, Resident):
-        some = x if rows is None else x[rows]
+        subset = x if rows is None else x[rows]
         if distances == "all":
-            return _all_distances(some, x_hard)
-        return _distance(some, x_hard, weights)
-    some = x if rows is None else x.take(rows)
-    features = some.oracle.gradients
+            return _all_distances(subset, x_hard)
+        return _distance(subset, x_hard, weights)
+    subset = x if rows is None else x.take(rows)
+    features = subset.oracle.gradients
     if distances == "all":
         psi = _all_distances(features, replicate(x_hard, x.mesh))
     else:
         psi = _distance(features, *replicate((x_hard, weights), x.mesh))
-    return gather(psi)[some.places >= 0]
+    return gather(psi)[subset.places >= 0]
 
 
 @compiled()

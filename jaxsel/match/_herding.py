@@ -127,9 +127,9 @@ def _across_devices(
 ) -> tuple[jax.Array, _State]:
     """Choose among candidates where they are; every process gets n products."""
     mesh, is_one = candidates.mesh, candidates.places >= 0
-    given = replicate(target, mesh), shard(is_one, mesh)
-    found = _herd_across(candidates.oracle, *given, budget=budget, mesh=mesh)
-    corr, (total, free, order) = gather(found)
+    placed = replicate(target, mesh), shard(is_one, mesh)
+    result = _herd_across(candidates.oracle, *placed, budget=budget, mesh=mesh)
+    corr, (total, free, order) = gather(result)
     return jnp.asarray(corr[is_one]), (
         jnp.asarray(total[is_one]),
         jnp.asarray(free[is_one]),
@@ -141,11 +141,11 @@ def _across_devices(
 def _herd_across(
     oracle: Oracle, target: Gradient, valid: jax.Array, *, budget: int, mesh: Mesh
 ) -> tuple[jax.Array, _State]:
-    def own(oracle: Oracle, target: Gradient, valid: jax.Array) -> Any:
+    def on_shard(oracle: Oracle, target: Gradient, valid: jax.Array) -> Any:
         return _follow(oracle, target, valid, budget, AXIS)
 
     out = (SPLIT, (SPLIT, SPLIT, ALL))
-    return on_parts(own, oracle, mesh, target, valid, out=out)
+    return on_parts(on_shard, oracle, mesh, target, valid, out=out)
 
 
 def _follow(

@@ -111,8 +111,8 @@ def _match(
                 ids = state.next[None]
                 if many > 1:
                     best = _likely(problem, state, among=_AHEAD, **rule)
-                    some = oracle.take(best)
-                    ids = _wanted(problem, state, cache, best, some, many=many, **rule)
+                    atoms = oracle.take(best)
+                    ids = _wanted(problem, state, cache, best, atoms, many=many, **rule)
                 cache = _put(cache, ids, oracle.columns(ids))
                 state = _advance(problem, state, cache, until, **rule)
                 if int(state.steps) == int(until):

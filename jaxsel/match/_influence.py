@@ -62,8 +62,8 @@ def influence_scores(
         Targeted Instruction Tuning, ICML 2024.
     """
     single = not isinstance(candidates, (list, tuple))
-    given: Any = candidates
-    oracles: list[Any] = [given] if single else list(given)
+    pools: Any = candidates
+    oracles: list[Any] = [pools] if single else list(pools)
     targets: list[Any] = [target] if single else list(target)
     try:
         rates = [1.0] * len(oracles) if learning_rates is None else learning_rates

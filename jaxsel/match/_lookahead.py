@@ -45,7 +45,7 @@ def wanted(
     state: Pursuit,
     cache: ColumnCache,
     best: jax.Array,
-    some: Oracle,
+    atoms: Oracle,
     *,
     many: int,
     positive: bool,
@@ -58,13 +58,13 @@ def wanted(
         state: Its current state.
         cache: Columns that need not be asked for.
         best: Candidates from `likely`, `[m]`.
-        some: The oracle of these.
+        atoms: The oracle of these.
         many: How many to ask for.
         positive: Whether weights must not be negative.
         score: How to choose.
     """
     rule: Any = {"positive": positive, "score": score}
-    ahead = advance(*_among(problem, state, best, some), state.steps + many, **rule)
+    ahead = advance(*_among(problem, state, best, atoms), state.steps + many, **rule)
     slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
     new = (slots >= state.steps) & (slots < ahead.steps)
     # Index n is out of bounds, and dropped: slots without a new choice, empty cache.
@@ -76,7 +76,7 @@ def wanted(
 
 
 def _among(
-    problem: Problem, state: Pursuit, best: jax.Array, some: Oracle
+    problem: Problem, state: Pursuit, best: jax.Array, atoms: Oracle
 ) -> tuple[Problem, Pursuit, ColumnCache]:
     """Return the same problem and state, of the chosen and some others only.
 
@@ -107,5 +107,5 @@ def _among(
         indices=jnp.where(slots < state.steps, slots, 0),
         next=size + jnp.argmax(best == state.next).astype(jnp.int32),
     )
-    columns = jnp.concatenate([state.columns[:, best].T, some.gram(some)], axis=1)
+    columns = jnp.concatenate([state.columns[:, best].T, atoms.gram(atoms)], axis=1)
     return few, start, ColumnCache(others, columns.astype(few.diag.dtype), jnp.int32(0))

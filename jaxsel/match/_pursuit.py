@@ -344,9 +344,9 @@ def _factor(
         raise TypeError("the state was started without a factor")
     # Row t of the pivoted factor: column j of K less its part in the earlier rows. The
     # ridge is missing at j itself, which is closed: its entry is not used again.
-    across, own = entries((rows, left), j, axis)
+    across, left_j = entries((rows, left), j, axis)
     row = column - jnp.matmul(across, rows, precision="highest")
-    row = row / jnp.sqrt(own)
+    row = row / jnp.sqrt(left_j)
     return state._replace(rows=rows.at[t].set(row), left=left - row**2)
 
 
@@ -395,6 +395,6 @@ def scores(
     return jnp.where(allowed, size, 0)
 
 
-def _independent(problem: Problem, left: jax.Array, diagonal: jax.Array) -> jax.Array:
+def _independent(problem: Problem, pivot: jax.Array, diagonal: jax.Array) -> jax.Array:
     """Return whether the remainder of a diagonal entry exceeds rounding."""
-    return left > ROUNDING * epsilon(problem.diag.dtype) * diagonal
+    return pivot > ROUNDING * epsilon(problem.diag.dtype) * diagonal

@@ -175,7 +175,7 @@ def non_negative(state: Refit) -> Refit:
         return state.values < -slack
 
     def look(carry: _Search) -> _Search:
-        state, _, fewest, patience, left, _ = carry
+        state, _, fewest, patience, steps_left, _ = carry
         state = refine(state)
         wrong = violating(state)
         count = jnp.sum(wrong, dtype=jnp.int32)
@@ -185,13 +185,13 @@ def non_negative(state: Refit) -> Refit:
         pending = wrong & (~spent | (jnp.arange(size) == _last(wrong)))
         patience = jnp.where(fewer, jnp.int32(_PATIENCE), jnp.maximum(patience - 1, 0))
         fewest = jnp.minimum(fewest, count)
-        return state, pending, fewest, patience, left - 1, count == 0
+        return state, pending, fewest, patience, steps_left - 1, count == 0
 
     def step(carry: _Search) -> _Search:
-        state, pending, fewest, patience, left, done = carry
+        state, pending, fewest, patience, steps_left, done = carry
         p = _last(pending)
         pending = pending.at[p].set(False)
-        return exchange(state, p), pending, fewest, patience, left - 1, done
+        return exchange(state, p), pending, fewest, patience, steps_left - 1, done
 
     def either(carry: _Search) -> _Search:
         return cond(jnp.any(carry[1]), step, look, carry)
