@@ -145,22 +145,22 @@ def row_columns(
         which = np.zeros(len(rows), bool)
         which[edges_from] = True
 
-    def each(what: str) -> Generator[RowChunk, None, None]:
+    def read_pass(what: str) -> Generator[RowChunk, None, None]:
         total = None if rows.n is None else -(-rows.n // size)
         label = f"binning, {what}"
         with contextlib.closing(rows.chunks(size, check=False)) as chunks:
             yield from track(chunks, progress=progress, label=label, total=total)
 
     if numbers:
-        with contextlib.closing(each("edges")) as chunks:
+        with contextlib.closing(read_pass("edges")) as chunks:
             _find_edges(rows, numbers, chunks, which)
     for column in numbers:
         column.bins = bins or 0
     if numbers and bins is None:
-        with contextlib.closing(each("bins")) as chunks:
+        with contextlib.closing(read_pass("bins")) as chunks:
             _find_bins(numbers, chunks, which)
     both = sorted([*numbers, *categories], key=lambda column: column.place)
-    with contextlib.closing(each("distances")) as chunks:
+    with contextlib.closing(read_pass("distances")) as chunks:
         for chunk in chunks:
             yield [column.column(chunk) for column in both]
 

@@ -266,10 +266,10 @@ def _pairwise(columns: list[Column]) -> Iterator[np.ndarray]:
     size = max(1, _PAIRS // len(hard_codes))
     dtype = np.min_scalar_type(len(columns))
     for start in range(0, len(codes), size):
-        some = codes[start : start + size].T
-        near = np.empty((len(hard_codes), some.shape[1]), dtype)
+        block = codes[start : start + size].T
+        near = np.empty((len(hard_codes), block.shape[1]), dtype)
         for h, hard in enumerate(hard_codes):
-            near[h] = np.sum(some != hard[:, None], axis=0, dtype=dtype)
+            near[h] = np.sum(block != hard[:, None], axis=0, dtype=dtype)
         yield near
 
 

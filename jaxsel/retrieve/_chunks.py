@@ -128,9 +128,9 @@ class Chunk:
         """Return features as they are, and classes, of candidates of this chunk."""
         x, codes = self.stream.features, self.stream.codes
         if self.given is not None:
-            here = slice(start - self.start, stop - self.start)
-            raw, labels = self.given.features[here], self.given.labels
-            labels = None if labels is None else labels[here]
+            rows = slice(start - self.start, stop - self.start)
+            raw, labels = self.given.features[rows], self.given.labels
+            labels = None if labels is None else labels[rows]
         elif isinstance(codes, Codes) and codes.with_features and isinstance(x, Rows):
             raw, labels = x.read_both(start, stop)
         else:
@@ -292,8 +292,8 @@ def load_chunks(
         )
     loaded = (chunk.load() for chunk in chunks)
     ahead = int(isinstance(x, Rows))
-    with contextlib.closing(read_ahead(loaded, ahead)) as found:
-        yield from found
+    with contextlib.closing(read_ahead(loaded, ahead)) as pending:
+        yield from pending
     for source in (x, stream.codes.labels if isinstance(stream.codes, Codes) else None):
         if isinstance(source, Rows):
             source.source.verify()

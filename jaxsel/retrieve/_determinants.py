@@ -30,8 +30,8 @@ def by_determinants(stream: Stream, budget: int, eta: float, l2: float) -> np.nd
             f"features must be finite and fit float32, but row {bad} does not"
         )
     most = min(budget, len(x))
-    found, count = _determinants(x, stream.queries, eta, l2, most=most)
-    return np.asarray(found)[: int(count)]
+    chosen, count = _determinants(x, stream.queries, eta, l2, most=most)
+    return np.asarray(chosen)[: int(count)]
 
 
 @compiled(static_argnames=("most",))
@@ -51,8 +51,8 @@ def _determinants(
     # by Woodbury Qᵀ (Q Qᵀ + l2)^-1 Q = I − l2 (Qᵀ Q + l2)^-1: d × d, not m × m.
     factor = cholesky(l2 * eye + hard)
     inverse = jax.scipy.linalg.cho_solve((factor, True), eye)
-    given = (1 - eta**2) * eye + eta**2 * l2 * inverse
-    inverses = jnp.stack([eye, given]) / l2
+    conditional = (1 - eta**2) * eye + eta**2 * l2 * inverse
+    inverses = jnp.stack([eye, conditional]) / l2
     forms = jnp.einsum("nd,sde,ne->sn", x, inverses, x, precision=high)
 
     def going(state: Any) -> jax.Array:
@@ -80,5 +80,5 @@ def _determinants(
 
 
 def _added(forms: jax.Array, taken: jax.Array) -> jax.Array:
-    free, given = jnp.log1p(forms)
-    return jnp.where(taken, -jnp.inf, free - given)
+    free, conditional = jnp.log1p(forms)
+    return jnp.where(taken, -jnp.inf, free - conditional)

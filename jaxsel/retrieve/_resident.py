@@ -45,12 +45,12 @@ class Resident:
         They are copied only where they are not split over "data" already, or have
         another type than `float_type`.
         """
-        given: Any = stream.features
+        source: Any = stream.features
         devices = n_shards(mesh)
         share = -(-stream.n // devices)
-        features = spread(given, mesh, share * devices)
-        if features.dtype != float_type(given):
-            features = _as_type(features, float_type(given))
+        features = spread(source, mesh, share * devices)
+        if features.dtype != float_type(source):
+            features = _as_type(features, float_type(source))
         codes: Any = stream.codes
         if codes is not None:
             codes = shard(np.pad(codes, (0, share * devices - stream.n)), mesh)

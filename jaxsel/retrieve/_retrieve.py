@@ -237,13 +237,13 @@ def pseudo_labels(
             f"hard_labels must hold one label for each of the {len(stream.queries)} "
             f"hard samples, got shape {names.shape}"
         )
-    found: list[np.ndarray] = [
+    nearest: list[np.ndarray] = [
         np.asarray(_first_nearest(near))
         for _, near in iterate_distances(
             stream, chunk_size, progress=progress, label="pseudo_labels"
         )
     ]
-    return names[np.concatenate(found)]
+    return names[np.concatenate(nearest)]
 
 
 def selection(indices: np.ndarray, method: str) -> Selection:
@@ -279,9 +279,9 @@ def _by_rank(
     part = nothing = np.zeros((1, 1), dtype)
     if (kept := saved.load()) is not None:
         # Copies, for what orbax reads is not to be written to.
-        found = {name: np.array(array) for name, array in kept[0].items()}
-        part, (first, done) = found.pop("part"), kept[1]
-        turns = Turns(**found)
+        arrays = {name: np.array(array) for name, array in kept[0].items()}
+        part, (first, done) = arrays.pop("part"), kept[1]
+        turns = Turns(**arrays)
 
     def folded() -> Iterator[int]:
         """Yield hard samples after folding in their distances, a few in each pass."""
@@ -291,8 +291,8 @@ def _by_rank(
             near = np.empty((len(few.queries), n), dtype)
             if done:
                 near[:, :done] = part
-            for place, here in iterate_distances(few, chunk_size, start=done):
-                near[:, place] = here
+            for place, near_part in iterate_distances(few, chunk_size, start=done):
+                near[:, place] = near_part
                 if saved.count():
                     part = np.ascontiguousarray(near[:, : place.stop])
                     saved.save({**vars(turns), "part": part}, (start, place.stop))

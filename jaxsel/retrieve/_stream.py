@@ -187,8 +187,8 @@ def open_stream(
             f"{shape[1]} and {hard.shape[1]}"
         )
     if (labels is None) != (hard_labels is None):
-        given, missing = ("labels", "hard_labels")[:: 1 if hard_labels is None else -1]
-        raise ValueError(f"{given} is given, so {missing} must be given too")
+        known, missing = ("labels", "hard_labels")[:: 1 if hard_labels is None else -1]
+        raise ValueError(f"{known} is given, so {missing} must be given too")
     codes = hard_codes = None
     if labels is not None and hard_labels is not None:
         n = None if is_iterator else shape[0]
@@ -224,14 +224,14 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     is_table = not isinstance(features, Rows) and getattr(features, "ndim", 2) == 2
     if jax.config.read("jax_enable_x64") or not is_table:
         return False
-    some: Any = features
-    if hasattr(some, "dtype") and not hasattr(some, "toarray"):  # sparse
-        some = some[:: max(1, -(-some.shape[0] // _SAMPLE))]
+    sample: Any = features
+    if hasattr(sample, "dtype") and not hasattr(sample, "toarray"):  # sparse
+        sample = sample[:: max(1, -(-sample.shape[0] // _SAMPLE))]
     try:
-        if all(type(array) is np.ndarray for array in (some, hard_features)):
-            x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
+        if all(type(array) is np.ndarray for array in (sample, hard_features)):
+            x, hard = (np.asarray(a, np.float64) for a in (sample, hard_features))
         else:
-            x, hard = in_float64(some, hard_features)
+            x, hard = in_float64(sample, hard_features)
     except (TypeError, ValueError):
         return False
     hard = hard[:: max(1, len(hard) // _HARD)]
@@ -269,10 +269,10 @@ def _encode(
     names = ("labels", "hard_labels")
     sizes, together = [(names[1], hard_labels, m)], False
     if isinstance(labels, Rows):
-        found = None if labels.n is None else (labels.n, *labels.source.row_shape)
+        actual = None if labels.n is None else (labels.n, *labels.source.row_shape)
         expected = None if n is None else (n,)
         together = in_step(candidates, labels)
-        if found != expected or labels.source.row_shape or not (n or together):
+        if actual != expected or labels.source.row_shape or not (n or together):
             raise ValueError(
                 "labels must hold one class for each sample, such as rows.labels of "
                 f"the rows that are the features, got {labels!r} for {candidates!r}"

@@ -304,11 +304,11 @@ def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> Non
 
 def _choose_bins(known: np.ndarray, low: float, high: float) -> int:
     # What some values fill already, all of them fill too.
-    some = known[:500]
+    first = known[:500]
     for bins in BINS[:-1]:
         if all(
             len(np.unique(digitise(part, low, high, bins))) <= FILLED
-            for part in (some, known)
+            for part in (first, known)
         ):
             return bins
     return BINS[-1]

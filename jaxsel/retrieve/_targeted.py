@@ -143,7 +143,7 @@ def retrieve_targeted(
     stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
     if objective == "logdetmi":
         _check_kernel(stream, eta, similarity)
-        found = by_determinants(stream, budget, eta, l2)
+        chosen = by_determinants(stream, budget, eta, l2)
     else:
         if similarity is None and metric != "cosine":
             raise ValueError(
@@ -151,12 +151,12 @@ def retrieve_targeted(
                 "lambda d: jnp.exp(-d / scale), got None"
             )
         read = _Reader(stream, similarity or _cosines, chunk_size, progress)
-        found = (
+        chosen = (
             _by_facilities(read, budget, eta)
             if objective == "flqmi"
             else _by_likeness(read, budget)
         )
-    return selection(found, f"retrieve_targeted(objective={objective!r})")
+    return selection(chosen, f"retrieve_targeted(objective={objective!r})")
 
 
 def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> None:
@@ -167,12 +167,12 @@ def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> 
         )
     if eta > 1:
         raise ValueError(f"eta must be 0 to 1 for 'logdetmi', got {eta:g}")
-    given = {
+    options = {
         "metric": stream.metric != "cosine",
         "similarity": similarity is not None,
         "labels": stream.codes is not None,
     }
-    for name, is_given in given.items():
+    for name, is_given in options.items():
         if is_given:
             raise ValueError(
                 f"{name} must be left out for 'logdetmi', whose kernel is the cosine"
@@ -291,16 +291,16 @@ def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
         kept = _Kept.none(room, m, np.dtype(dtype))
         for place, alike in read.chunks():
             gains = np.array(_chunk_gains(alike, covered, eta))
-            here = (chosen >= place.start) & (chosen < place.stop)
-            gains[chosen[here] - place.start] = -np.inf
+            in_chunk = (chosen >= place.start) & (chosen < place.stop)
+            gains[chosen[in_chunk] - place.start] = -np.inf
             kept.add(gains, np.asarray(alike), place.start)
-        left = np.int32(budget - len(chosen))
-        covered, found, count = _cover(
-            kept.blocks(), kept.rest, left, covered, eta, most=min(room, budget)
+        remaining = np.int32(budget - len(chosen))
+        covered, added, count = _cover(
+            kept.blocks(), kept.rest, remaining, covered, eta, most=min(room, budget)
         )
         if not int(count):
             break
-        chosen = np.concatenate([chosen, np.asarray(found)[: int(count)]])
+        chosen = np.concatenate([chosen, np.asarray(added)[: int(count)]])
     return chosen
 
 
@@ -319,13 +319,13 @@ def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
 def _cover(
     blocks: tuple[jax.Array, jax.Array, jax.Array],
     rest: float,
-    left: np.int32,
+    remaining: np.int32,
     covered: jax.Array,
     eta: float,
     *,
     most: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Choose at most `left` from a pass while nothing that it left out can be better.
+    """Choose at most `remaining` from a pass while none left out can be better.
 
     Gains fall as hard samples are covered. They are computed anew for the block of
     candidates whose last known ones are the largest, until the largest is a new one.
@@ -336,16 +336,16 @@ def _cover(
         largest = state.bounds.max()
         # The first is the best of all: its gain is that of the pass.
         sure = (largest > rest) | (state.taken == 0)
-        return (state.taken < jnp.minimum(left, most)) & (largest > 0) & sure
+        return (state.taken < jnp.minimum(remaining, most)) & (largest > 0) & sure
 
     def refresh(state: _Covering) -> _Covering:
         stale = state.known < state.taken
         i = jnp.argmax(jnp.where(stale, state.bounds, -jnp.inf))
         # Gains only fall, and the chosen keep theirs of -inf.
-        found = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
+        fresh = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
         return state._replace(
-            gains=state.gains.at[i].set(found),
-            bounds=state.bounds.at[i].set(found.max()),
+            gains=state.gains.at[i].set(fresh),
+            bounds=state.bounds.at[i].set(fresh.max()),
             known=state.known.at[i].set(state.taken),
         )
 
@@ -354,11 +354,11 @@ def _cover(
         best = state.gains == state.bounds.max()
         place = jnp.argmin(jnp.where(best, indices, jnp.iinfo(jnp.int32).max))
         i, j = place // _BLOCK, place % _BLOCK
-        left = state.gains[i].at[j].set(-jnp.inf)
+        block_gains = state.gains[i].at[j].set(-jnp.inf)
         return _Covering(
             covered=jnp.maximum(state.covered, alike[i, j]),
-            gains=state.gains.at[i].set(left),
-            bounds=state.bounds.at[i].set(left.max()),
+            gains=state.gains.at[i].set(block_gains),
+            bounds=state.bounds.at[i].set(block_gains.max()),
             known=state.known,
             chosen=state.chosen.at[state.taken].set(indices[i, j]),
             taken=state.taken + 1,
