@@ -241,17 +241,17 @@ def nearest(
     """
     n = len(distances)
 
-    def among(distances: jax.Array, some: int) -> tuple[jax.Array, jax.Array]:
-        near, index = top_k(distances, some)
+    def among(distances: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+        near, index = top_k(distances, count)
         return settle_groups(near, index, exact)
 
     def first(near: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         return near[:k], index[:k]
 
-    some = min(n, k + max(64, k // 2))
-    near, index = among(distances, some)
+    count = min(n, k + max(64, k // 2))
+    near, index = among(distances, count)
     result = first(near, index)
-    if some == n:
+    if count == n:
         return result
     # Points that were left out are no nearer than this.
     beyond = near[-1] - most_slack(near[-1], exact)
@@ -301,8 +301,8 @@ def settle_groups(
 
     def resolve(size: int, state: Any) -> Any:
         """Settle the first open groups, at most `size` points of them."""
-        near, index, left, _ = state
-        at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
+        near, index, unsettled, _ = state
+        at = jnp.nonzero(unsettled, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)
         if size < w:  # the last group may go on: leave it for the next time
             # Groups are contiguous, so no other can be cut off; a filler (w) at the end
@@ -311,19 +311,19 @@ def settle_groups(
             of = jnp.where(at < w, of, w)
         whose = index.at[at].get(mode="fill", fill_value=0)
         with jax.enable_x64(True):
-            found = true_distances(exact, whose)
-            of, found, whose = lax.sort((of, found, whose), num_keys=2)
-            apart = found[1:] - found[:-1] > _tie(found[1:], exact)
+            exact_near = true_distances(exact, whose)
+            of, exact_near, whose = lax.sort((of, exact_near, whose), num_keys=2)
+            apart = exact_near[1:] - exact_near[:-1] > _tie(exact_near[1:], exact)
             tied = jnp.cumsum(apart | (of[1:] > of[:-1]), dtype=jnp.int32)
             tied = jnp.concatenate([jnp.zeros(1, jnp.int32), tied])
-            found = found.astype(jnp.float32)
+            exact_near = exact_near.astype(jnp.float32)
             # Ties by index. Numbers of ties ascend with those of groups, as do `at`: so
             # each group is written back to its own ranks, and fillers (w) to none.
             _, whose = lax.sort((tied, whose), num_keys=2)
         return (
-            near.at[at].set(found, mode="drop"),
+            near.at[at].set(exact_near, mode="drop"),
             index.at[at].set(whose, mode="drop"),
-            left.at[at].set(False, mode="drop"),
+            unsettled.at[at].set(False, mode="drop"),
             jnp.all(at == w),  # the first group is larger than that
         )
 
@@ -348,32 +348,32 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     count = len(index)
     if exact.axis is None:
 
-        def some(index: jax.Array) -> jax.Array:
+        def squared(index: jax.Array) -> jax.Array:
             by = _float64(take(exact.points, index)) - _float64(exact.query)[None]
             return jnp.sum(by**2, axis=-1)
 
         # A few rows of features at a time: all of them might not fit.
         rows = _ROWS
     else:
-        some, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
+        squared, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
     blocks = jnp.pad(index, (0, -count % rows)).reshape(-1, rows)
-    total = map_rows(some, blocks)
+    total = map_rows(squared, blocks)
     return _to_distance(total.reshape(-1)[:count], exact)
 
 
 def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
     """Return squared distances `[w]` of points, each from the device that has it."""
     asked = all_devices(index, axis)  # [devices, w]
-    own = asked - lax.axis_index(axis) * len(exact.points)
-    mine = (own >= 0) & (own < len(exact.points))
+    local = asked - lax.axis_index(axis) * len(exact.points)
+    is_local = (local >= 0) & (local < len(exact.points))
 
     def of_device(asker: tuple[jax.Array, jax.Array]) -> jax.Array:
-        own, query = asker
-        by = _float64(take(exact.points, own)) - _float64(query)[None]
+        local, query = asker
+        by = _float64(take(exact.points, local)) - _float64(query)[None]
         return jnp.sum(by**2, axis=-1)
 
-    found = map_rows(of_device, (jnp.where(mine, own, 0), exact.query))
-    answers = swap_devices(jnp.where(mine, found, 0), axis, 0, 0)
+    squared = map_rows(of_device, (jnp.where(is_local, local, 0), exact.query))
+    answers = swap_devices(jnp.where(is_local, squared, 0), axis, 0, 0)
     return jnp.sum(answers, axis=0)  # one device has each point: all others send 0
 
 

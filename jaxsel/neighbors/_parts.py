@@ -106,8 +106,8 @@ def split_features(
         centre = np.zeros(d)
     else:
         peak = check_peak(centre, *edges, asked.min(axis=0), asked.max(axis=0))
-        looked_at = (asked,) if resident else (x, asked)
-        settles = not (whole and rounds_nothing(*looked_at, peak=peak))
+        arrays = (asked,) if resident else (x, asked)
+        settles = not (whole and rounds_nothing(*arrays, peak=peak))
     changed = cosine or bool(centre.any())
 
     def ready(rows: np.ndarray) -> np.ndarray:
@@ -118,37 +118,37 @@ def split_features(
         out = np.empty(rows.shape, np.float32)
         return np.subtract(rows, centre, out=out, dtype=np.float64, casting="same_kind")
 
-    def each(make: Callable[[np.ndarray], Any], width: int) -> jax.Array:
+    def by_device(make: Callable[[np.ndarray], Any], width: int) -> jax.Array:
         """Make the rows of each device on its host, one device at a time."""
 
         def rows(index: Any) -> np.ndarray:
             start = index[0].start or 0
-            mine = shards[start] if resident else x[start : start + share]
-            made = np.asarray(make(np.asarray(mine)))
-            return np.pad(made, ((0, share - len(made)), (0, 0)))[:share]
+            local = shards[start] if resident else x[start : start + share]
+            prepared = np.asarray(make(np.asarray(local)))
+            return np.pad(prepared, ((0, share - len(prepared)), (0, 0)))[:share]
 
         return jax.make_array_from_callback((share * devices, width), split, rows)
 
-    as_it_was = resident and not changed and x.dtype == jnp.float32
-    features = cast(jax.Array, x) if as_it_was else each(ready, d)
-    exactly: Any = None
+    unchanged = resident and not changed and x.dtype == jnp.float32
+    features = cast(jax.Array, x) if unchanged else by_device(ready, d)
+    exact_asked: Any = None
     if settles:
-        given, exactly = as_given(np.empty((1, d), x.dtype), asked, cosine=cosine)
-        if given.dtype == np.float32 and not changed:
+        probe, exact_asked = as_given(np.empty((1, d), x.dtype), asked, cosine=cosine)
+        if probe.dtype == np.float32 and not changed:
             points = features
         else:
 
             def exact_rows(rows: np.ndarray) -> np.ndarray | jax.Array:
                 return as_given(rows, asked[:1], cosine=cosine)[0]
 
-            points = each(exact_rows, given.shape[1])
+            points = by_device(exact_rows, probe.shape[1])
     norms = run.norms(features)
     error = run.error(norms, n, d, cosine) if settles else None
     return Parts(
         own=(features, norms, points),
         error=error,
         queries=ready(asked),
-        asked=exactly,
+        asked=exact_asked,
         sample=sample,
         n=n,
         share=share,
@@ -196,9 +196,9 @@ def _describe(
     whole = jnp.all(x == jnp.round(x))
     if len(x) == n:
         return mean, jnp.min(x, axis=0), jnp.max(x, axis=0), whole
-    there = (jnp.arange(len(x)) < n)[:, None]
-    least = jnp.min(jnp.where(there, x, jnp.inf), axis=0)
-    return mean, least, jnp.max(jnp.where(there, x, -jnp.inf), axis=0), whole
+    is_row = (jnp.arange(len(x)) < n)[:, None]
+    least = jnp.min(jnp.where(is_row, x, jnp.inf), axis=0)
+    return mean, least, jnp.max(jnp.where(is_row, x, -jnp.inf), axis=0), whole
 
 
 def rows_of(

@@ -93,12 +93,12 @@ def _crowded(
     it by more than `least`. Stretches of one stride, two, four, and so on are tested.
     `falls` are cumulative sums of the drops up to the end of each stride.
     """
-    at = jnp.arange(NEAR - 1, len(order), STRIDE)
-    near, falls = take(distances, take(order, at)), take(falls, at // STRIDE)
-    found, length = jnp.zeros((), bool), 1
-    while length < len(at):
+    ranks = jnp.arange(NEAR - 1, len(order), STRIDE)
+    near, falls = take(distances, take(order, ranks)), take(falls, ranks // STRIDE)
+    crowded, length = jnp.zeros((), bool), 1
+    while length < len(ranks):
         ahead = near[length:]
         close = ahead - near[:-length] <= 2 * most_slack(ahead, exact)
-        found |= jnp.any(close & (falls[length:] - falls[:-length] > least))
+        crowded |= jnp.any(close & (falls[length:] - falls[:-length] > least))
         length *= 2
-    return found
+    return crowded
