@@ -89,13 +89,13 @@ def _diag(layer: LayerFactors) -> jax.Array:
     positions = layer.deltas.shape[1]
 
     # ‖Σ_t x_t δ_tᵀ‖² = Σ_st (x_s · x_t) (δ_s · δ_t): two matrices of positions.
-    def one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def squared_length(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         deltas, inputs = sample
         alike = _dot(inputs, inputs.T) + float(layer.bias)
         return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
-    return map_rows(one, (layer.deltas, layer.inputs), batch_size=batch)
+    return map_rows(squared_length, (layer.deltas, layer.inputs), batch_size=batch)
 
 
 def _corr(layer: LayerFactors, v: jax.Array) -> jax.Array:

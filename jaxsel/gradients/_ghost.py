@@ -132,7 +132,7 @@ def _traced(
 
     # Zeros are added to each layer's output (taps): the loss's gradient by them is the
     # layer's delta. A first run, abstract, finds their shapes.
-    def one(example: Any) -> tuple[LayerFactors, ...]:
+    def layers(example: Any) -> tuple[LayerFactors, ...]:
         plan = Tape()
         jax.eval_shape(functools.partial(run, plan), example)
 
@@ -142,16 +142,16 @@ def _traced(
 
         zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
         zeros = vary(zeros, example)
-        deltas, seen = gradient_and_rest(tapped)(zeros)
-        for product, inputs in zip(plan.products, seen, strict=True):
+        deltas, inputs_of = gradient_and_rest(tapped)(zeros)
+        for product, inputs in zip(plan.products, inputs_of, strict=True):
             product.inputs = inputs
         for use in plan.uses:
             use.delta = deltas[use.tap]
         return _layers(parameters.form.paths, plan.uses)
 
-    per_example = activations(one, first_row(examples))
+    per_example = activations(layers, first_row(examples))
     rows = rows_of(examples, per_example, chunk_size)
-    return map_rows(jax.vmap(one), examples, rows)
+    return map_rows(jax.vmap(layers), examples, rows)
 
 
 def _layers(

@@ -164,19 +164,19 @@ def _errors(
     check_choice("loss", loss, _LOSSES)
     outputs = finite_rows("logits", logits)
     stays = loss == "squared" and is_spread(labels) and np.ndim(labels) == 2
-    given: Any = labels if stays else as_array("labels", labels)
-    check_same_length("logits", outputs, "labels", given)
+    targets: Any = labels if stays else as_array("labels", labels)
+    check_same_length("logits", outputs, "labels", targets)
     if loss == "squared":
-        if given.ndim == 1:
-            given = beside(np.asarray(given)[:, None], outputs)
-        if given.shape != outputs.shape:
+        if targets.ndim == 1:
+            targets = beside(np.asarray(targets)[:, None], outputs)
+        if targets.shape != outputs.shape:
             raise ValueError(
                 f"labels must have the shape of logits, {outputs.shape}, for the "
-                f"squared loss, got {given.shape}"
+                f"squared loss, got {targets.shape}"
             )
-        return _difference(outputs, finite_rows("labels", given))
+        return _difference(outputs, finite_rows("labels", targets))
     classes = max(outputs.shape[1], 2)
-    codes = np.asarray(given)
+    codes = np.asarray(targets)
     if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
         raise TypeError(
             f"labels must be integers of shape [n], got {codes.dtype} of {codes.shape}"

@@ -74,10 +74,10 @@ def split_rows(tree: Any) -> tuple[Any, Shards | None]:
         return automatic(leaf) if is_spread(leaf) else leaf
 
     tree = map_leaves(plain, tree)
-    found = [shards for leaf in jax.tree.leaves(tree) if (shards := shards_of(leaf))]
-    if not found:
+    splits = [shards for leaf in jax.tree.leaves(tree) if (shards := shards_of(leaf))]
+    if not splits:
         return tree, None
-    return map_leaves(lambda leaf: _like(leaf, *found[0]), tree), found[0]
+    return map_leaves(lambda leaf: _like(leaf, *splits[0]), tree), splits[0]
 
 
 def shards_of(tree: Any) -> Shards | None:
@@ -126,13 +126,13 @@ def by_shards(
     mesh, axes = shards
 
     def run(*arguments: Any) -> Any:
-        def own(*arguments: Any) -> Any:
-            found = function(*arguments)
-            return sum_devices(found, axes) if total else found
+        def on_shard(*arguments: Any) -> Any:
+            result = function(*arguments)
+            return sum_devices(result, axes) if total else result
 
         same = len(arguments) - rows
         across: Any = jax.shard_map(
-            own,
+            on_shard,
             mesh=mesh,
             in_specs=(jax.P(),) * same + (jax.P(axes),) * rows,
             out_specs=jax.P() if total else jax.P(axes),
