@@ -1,7 +1,7 @@
-"""Questions about arrays `[n]` of which every device has its own part, or one all.
+"""Reductions and lookups of arrays `[n]`, split over the devices of an axis or whole.
 
-A pursuit asks no others, so that beside these answers nothing of length n leaves a
-device. An axis of None says that there is one device.
+A pursuit needs no others, so that nothing of length n leaves a device. An axis of None
+means a single device.
 """
 
 from __future__ import annotations
@@ -104,6 +104,6 @@ def _first(share: int, axis: str) -> jax.Array:
 
 
 def _own(share: int, at: jax.Array, axis: str) -> tuple[jax.Array, jax.Array]:
-    """Return places within this device's share, and which of them are its own."""
+    """Return indices clipped to this device's share, and whether they lie in it."""
     place = at - _first(share, axis)
     return jnp.clip(place, 0, share - 1), (place >= 0) & (place < share)

@@ -1,4 +1,4 @@
-"""A pursuit as one compiled program, of rounded shapes so that it serves many sizes."""
+"""Pursuit as one compiled program, with shapes rounded up to serve many sizes."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def facility_location(
     axis: str | None = None,
     progress: bool = False,
 ) -> Selection:
-    """Choose representatives, such that every candidate has one near it.
+    """Choose representatives by facility location: each candidate has one near it.
 
     Greedy minimisation of `Σ_i min_{j in S} ‖g_i − g_j‖`, starting from the medoid. The
     weights are the numbers of candidates that each one represents, so that the weighted
@@ -173,7 +173,7 @@ class _Places:
         self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))
 
     def gains(self, ids: np.ndarray) -> np.ndarray:
-        """Return how much closer each candidate would bring all others, `[m]`."""
+        """Return each candidate's gain: the fall of the sum of distances, `[m]`."""
         gains: list[np.ndarray] = []
         for rows in chunk_slices(len(ids), self.block):
             part = ids[rows]
@@ -316,7 +316,7 @@ def _own_distances(
 def _distance(
     products: jax.Array, atom_squares: jax.Array, diag: jax.Array, *, squared: bool
 ) -> jax.Array:
-    """Return distances, `[m, n]`, by inner products and squared lengths."""
+    """Return distances, `[m, n]`, from inner products and squared lengths."""
     total = atom_squares[:, None] + diag[None]
     square = total - 2 * products
     # A root would make much of the rounding that is left of equal candidates.

@@ -1,4 +1,4 @@
-"""FuncFeat: gradients that match, from samples that look like the hard ones."""
+"""FuncFeat: gradient matching with a penalty on distances in feature space."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def func_feat(
     axis: str | None = None,
     progress: bool = False,
 ) -> Match:
-    """Match a hard set's mean gradient with samples that are near it in feature space.
+    """Match a hard set's mean gradient, preferring samples near it in feature space.
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²`, where ψ_i is the
     distance of candidate i's features from the geometric median of the hard samples'

@@ -132,7 +132,7 @@ def grad_match(
 
 
 def check_alike(candidates: Any, target: Any) -> None:
-    """Refuse two oracles of different projections."""
+    """Raise if two oracles have different projections."""
     a, b = (
         part.load(np.zeros(1, np.int64)) if isinstance(part, Streamed) else part
         for part in (candidates, target)

@@ -56,7 +56,7 @@ _finish: Callable[..., Match] = jax.jit(finish)
 
 
 def on_host(oracle: Any, target: Gradient, *, several: bool, **options: Any) -> Match:
-    """Match with the loop on the host, which reads candidates as columns are wanted.
+    """Match with the loop on the host, fetching columns as they are needed.
 
     Args:
         oracle: The candidates.

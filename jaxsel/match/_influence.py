@@ -28,7 +28,7 @@ def influence_scores(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> jax.Array:
-    """Return how much a training step on each sample lowers the target's loss.
+    """Return the fall of the target's loss by a training step on each sample.
 
     To first order: the sum over checkpoints of `rate · <g_i, b>`. With several targets
     at a checkpoint, stacked along a leading axis (one for each task or class), a sample

@@ -78,7 +78,7 @@ def is_elsewhere(value: Any) -> bool:
 
 
 def whole_unless(value: Any, mesh: jax.sharding.Mesh | None) -> Any:
-    """Bring an array that is spread over processes here, unless it is on the mesh."""
+    """Gather an array spread over processes to the host, unless it is on the mesh."""
     if is_on(value, mesh) or not is_elsewhere(value):
         return value
     return whole(value)

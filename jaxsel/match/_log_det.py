@@ -56,7 +56,7 @@ def log_det(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> Selection:
-    """Choose candidates that span as large a volume as possible.
+    """Choose diverse candidates by the greedy determinantal choice.
 
     Greedy maximisation of `log det(G_S + l2 I)`: each step takes the candidate with the
     largest squared distance from the span of those chosen: the pivots of a Cholesky

@@ -25,7 +25,7 @@ from ._pursuit import Problem, Pursuit, Score, advance, scores
 def likely(
     problem: Problem, state: Pursuit, *, among: int, positive: bool, score: Score
 ) -> jax.Array:
-    """Return the best candidates at this moment, the next one among them, `[m]`.
+    """Return the candidates with the highest scores, the next one included, `[m]`.
 
     Args:
         problem: Constants of the pursuit.
@@ -51,7 +51,7 @@ def wanted(
     positive: bool,
     score: Score,
 ) -> jax.Array:
-    """Return candidates to ask for, `[many]`: the next one, and others likely soon.
+    """Return candidates to fetch columns of, `[many]`: the next, and likely later ones.
 
     Args:
         problem: Constants of the pursuit.
@@ -78,7 +78,7 @@ def wanted(
 def _among(
     problem: Problem, state: Pursuit, best: jax.Array, atoms: Oracle
 ) -> tuple[Problem, Pursuit, ColumnCache]:
-    """Return the same problem and state, of the chosen and some others only.
+    """Restrict problem and state to the chosen candidates and the best others.
 
     The k slots of chosen candidates come first, then the m others, with all of their
     columns in the cache.
