@@ -61,14 +61,14 @@ class _Numbers:
     filled: dict[int, set[int]] = dataclasses.field(default_factory=dict[int, set[int]])
 
     def widen(self, numbers: np.ndarray) -> None:
-        """Have the edges span these, too."""
+        """Widen the edges to span these numbers."""
         known = numbers[~np.isnan(numbers)]
         if known.size:
             self.low = min(self.low, float(known.min()))
             self.high = max(self.high, float(known.max()))
 
     def fill(self, numbers: np.ndarray) -> None:
-        """Note which bins these are in; forget numbers of bins that fill too many."""
+        """Add the bins of these numbers; drop the bin counts that fill too many."""
         known = numbers[~np.isnan(numbers)]
         for bins, filled in [*self.filled.items()]:
             filled |= {*np.unique(digitise(known, self.low, self.high, bins)).tolist()}
@@ -168,7 +168,7 @@ def row_columns(
 def _open(
     rows: Rows, hard_table: Table, categorical: Sequence[Hashable] | None
 ) -> tuple[list[_Numbers], list[_Categories]]:
-    """Tell numbers from categories, without reading the rows."""
+    """Classify columns as numbers or categories, without reading the rows."""
     shape = (1, *rows.source.row_shape)
     names, _, _ = split_columns("table", np.zeros(shape, rows.dtype))
     hard_names, hard, kinds = split_columns("hard_table", hard_table)

@@ -261,7 +261,7 @@ _fewest: Callable[..., jax.Array] = jax.jit(fewest_mismatches)
 
 
 def _pairwise(columns: list[Column]) -> Iterator[np.ndarray]:
-    """Yield in how many columns hard samples and a few rows differ, `[m, b]`."""
+    """Yield numbers of differing columns, of hard samples and a few rows, `[m, b]`."""
     codes, hard_codes = _compact(columns)
     size = max(1, _PAIRS // len(hard_codes))
     dtype = np.min_scalar_type(len(columns))
@@ -329,7 +329,7 @@ def _compact(columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _per_feature(columns: list[Column]) -> np.ndarray:
-    """Add up, over columns, how far the nearest bin of a hard sample is."""
+    """Sum over columns the distance from the nearest bin of a hard sample."""
     total = np.zeros(len(columns[0].codes), np.int64)
     for column in columns:
         kinds = np.unique(column.hard_codes)

@@ -29,7 +29,7 @@ _ALIGNMENT = 64
 
 
 class Part(NamedTuple):
-    """A chunk in the form in which it goes to the devices.
+    """A chunk, in its form on the devices.
 
     Attributes:
         features: `[rows, d]`; or flat, where they are read in place: `rows * d` entries
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A chunk that was read.
+    """A loaded chunk.
 
     Attributes:
         chunk: Which one.
@@ -106,7 +106,7 @@ class Chunk:
         return Loaded(self, part, np.int32(shift), np.int32(filled))
 
     def _unconverted(self) -> np.ndarray | None:
-        """Read features of a source to where JAX takes them, if no number changes."""
+        """Read features into an aligned buffer; None if they need a conversion."""
         x, codes = self.stream.features, self.stream.codes
         if not (self.in_place and isinstance(x, Rows)) or self.given is not None:
             return None
@@ -144,7 +144,7 @@ class Chunk:
         return raw, codes.of(labels, start)
 
     def _local(self, mesh: jax.sharding.Mesh) -> Part:
-        """Return arrays of which this process has read its own rows only."""
+        """Return arrays split over processes; each reads only its own rows."""
         split = jax.NamedSharding(mesh, jax.P(AXIS))
         read = functools.lru_cache(maxsize=None)(self._filled)
 
@@ -246,7 +246,7 @@ def refuse(
 
 
 def rows_at_once(stream: Stream, *, chunk_size: int | None, devices: int) -> int:
-    """Return how many candidates a chunk has: all are filled up to that many."""
+    """Return the rows of a chunk; shorter chunks are padded to it."""
     limits = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
     most = max(1, min(limits[0] // stream.d, limits[1] // len(stream.queries)))
     n = stream.n if not stream.is_iterator else chunk_size or most * devices

@@ -70,7 +70,7 @@ chosen_from: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
 
 
 def cover(parts: Iterable[np.ndarray], budget: int) -> np.ndarray:
-    """Choose candidates by coverage from whole-numbered distances, a few at a time.
+    """Choose candidates by coverage from integer distances, block by block.
 
     Lists of `budget` neighbours settle the choice, however much they overlap: the first
     of them alone has enough.

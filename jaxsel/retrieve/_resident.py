@@ -1,4 +1,4 @@
-"""The nearest of candidates that lie on the devices of a mesh, each its own part.
+"""Candidates split over the devices of a mesh, for nearest-neighbour search.
 
 Nothing but the lists of neighbours leaves a device: a process need not be able to hold
 the candidates, or to address those of others.

@@ -1,4 +1,4 @@
-"""Retrieval with coverage: candidates near the hard samples, near each of them.
+"""Retrieval with coverage: for each hard sample, candidates near it.
 
 References:
     Mycroft: Towards Effective and Efficient External Data Augmentation, section 3.2 and
@@ -247,7 +247,7 @@ def pseudo_labels(
 
 
 def selection(indices: np.ndarray, method: str) -> Selection:
-    """Return a choice of equal weights."""
+    """Return a `Selection` with equal weights."""
     return Selection(
         indices=jnp.asarray(indices, jnp.int32),
         weights=jnp.ones(len(indices), jnp.float32),
@@ -268,7 +268,7 @@ def _by_rank(
     checkpoint_every: int,
     progress: bool,
 ) -> np.ndarray:
-    """Return the choice of at most `budget`, in O(n) memory."""
+    """Choose at most `budget` candidates by `Turns`, in O(n) memory."""
     n, m = stream.n, len(stream.queries)
     group = max(1, _LISTS // n)
     rows = rows_at_once(stream.hard(slice(group)), chunk_size=chunk_size, devices=1)

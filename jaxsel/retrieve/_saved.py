@@ -1,4 +1,4 @@
-"""Passes over candidates that are kept in a folder, and go on after a kill."""
+"""Checkpoints of passes over candidates: a killed call resumes from its folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_folder(
     stream: Stream,
     mesh: jax.sharding.Mesh | None,
 ) -> None:
-    """Refuse to keep a search of candidates that no host has."""
+    """Raise if a checkpoint is asked for candidates that are on devices only."""
     if folder is not None and mesh is not None and is_on(stream.features, mesh):
         raise ValueError(
             "checkpoint must be None for candidates that are on the devices already, "

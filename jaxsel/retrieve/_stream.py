@@ -327,7 +327,7 @@ def _prepare(
 
 
 class Shared(NamedTuple):
-    """Hard samples, in the form in which they go to the devices.
+    """Hard samples, in their form on the devices.
 
     Attributes:
         queries: `[m, d]`.

@@ -80,7 +80,7 @@ def read_columns(
 
 
 def check_same_columns(names: list[Hashable], hard_names: list[Hashable]) -> None:
-    """Refuse two tables of different columns."""
+    """Raise if two tables have different columns."""
     if len(names) != len(hard_names):
         raise ValueError(
             "table and hard_table must have the same columns, got "
@@ -293,7 +293,7 @@ def as_floats(
 
 
 def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> None:
-    """Refuse a column of numbers that no bins of equal width can hold."""
+    """Raise if a column has infinities, or a range that overflows float64."""
     with np.errstate(over="ignore", invalid="ignore"):
         width = high - low
     if not (finite and np.isfinite(width)):

@@ -184,7 +184,7 @@ def _cosines(distances: jax.Array) -> jax.Array:
 
 
 class _Reader(NamedTuple):
-    """Reads similarities.
+    """Reader of similarities, chunk by chunk.
 
     Attributes:
         stream: Candidates and hard samples.
@@ -233,7 +233,7 @@ def _sums(alike: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass
 class _Kept:
-    """The candidates of a pass that gain most, and the most that another one gains.
+    """Candidates with the largest gains of a pass, and the largest gain of the others.
 
     Attributes:
         gains: `[w]`; minus infinity where there are fewer.
@@ -254,7 +254,7 @@ class _Kept:
         return cls(gains, np.zeros(room, np.int32), np.zeros((room, m), dtype))
 
     def add(self, gains: np.ndarray, alike: np.ndarray, start: int) -> None:
-        """Take a chunk into account: it begins at `start`, after the earlier ones."""
+        """Merge a chunk that begins at `start`; call in ascending order of `start`."""
         room = len(self.gains)
         # Of equal gains the earlier ones stay.
         new = np.flatnonzero(gains > self.gains.min())
@@ -271,7 +271,7 @@ class _Kept:
         self.alike[leaving] = alike[new[entering - room]]
 
     def blocks(self) -> tuple[Any, Any, Any]:
-        """Return all three by gain, in blocks."""
+        """Return gains, indices and similarities in blocks, by descending gain."""
         order = np.lexsort((self.indices, -self.gains)).reshape(-1, _BLOCK)
         return self.gains[order], self.indices[order], self.alike[order]
 
