@@ -1,4 +1,4 @@
-"""Recover the order of near neighbours that float32 distances cannot tell apart.
+"""Order of near neighbours that float32 distances cannot tell apart.
 
 A distance computed by a matrix product, `|x|^2 + |q|^2 - 2 x.q`, is off by a few
 float32 roundings of `|x|^2 + |q|^2`, however near the two points are. Features with an
@@ -97,7 +97,7 @@ BY_QUERY: dict[str, Any] = {
 def errors(
     points: jax.Array, queries: jax.Array, d: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Bound the error of float32 distances, in parts that add up.
+    """Bound the error of float32 distances: a term for each point plus one per query.
 
     The unit is a rounding of `|x|^2 + |q|^2`. Features that were centred and stored as
     float32 cost a few, and the sums of the product d at worst; on random data they come
@@ -127,7 +127,7 @@ def errors(
 
 
 def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> jax.Array:
-    """Compute distances again that lost more than `TRUST` of themselves.
+    """Recompute in float64 the distances that cancellation leaves without digits.
 
     Args:
         distances: Array of shape `[m, n]`, of `neighbors.distances`.
@@ -169,13 +169,13 @@ def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
 
 
 def most_slack(distances: jax.Array, exact: Exact) -> jax.Array:
-    """Bound the slack of any point at such distances."""
+    """Bound the `slack` of any point at given distances."""
     most = jnp.minimum(exact.query_error[1], distances * TRUST)
     return _least(distances, exact) + most
 
 
 def _least(distances: jax.Array, exact: Exact) -> jax.Array | float:
-    """Bound how far equal distances come apart however near: unit rows are rounded."""
+    """Bound the error that recomputing leaves: rounding of unit rows, for "cosine"."""
     if not exact.cosine:
         return TINY
     return TINY + _tie(jnp.maximum(distances, 0), exact)
@@ -412,7 +412,7 @@ def _to_distance(squared: jax.Array, exact: Exact) -> jax.Array:
 
 
 def _tie(distances: jax.Array, exact: Exact) -> jax.Array:
-    """Bound how far apart equal distances may come out."""
+    """Bound the difference of equal float64 distances, from rounding."""
     if not exact.cosine:
         return TIE * distances
     # Of unit rows rounded to float64: errors of TIE in each difference come to

@@ -66,7 +66,7 @@ def argsort(
 
 
 def check_sort(sort: Sort) -> None:
-    """Refuse a way to sort that does not exist, or not here."""
+    """Raise if `sort` is unknown, or not available here."""
     check_choice("sort", sort, SORTS)
     if sort == "native" and not _native.available():
         raise ValueError(
@@ -175,7 +175,7 @@ def top_k(
 def unsort(
     order: Int32[jax.Array, " n"], values: Shaped[jax.Array, " n"]
 ) -> Shaped[jax.Array, " n"]:
-    """Bring values in sorted order back to each point's own place: a pure kernel.
+    """Scatter sorted values back to the order of the points: a pure kernel.
 
     Args:
         order: Array of shape `[n]`, int32: `argsort`'s.

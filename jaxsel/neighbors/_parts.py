@@ -265,7 +265,7 @@ def rows_of(
 
 
 def columns_of(values: jax.Array, share: int) -> jax.Array:
-    """Send rows `[rows, n]` back as columns `[devices * rows, share]`: a device's own.
+    """Send rows `[rows, n]` back as this device's columns, `[devices * rows, share]`.
 
     For `shard_map` over "data". As many bytes as `rows_of` sends.
     """

@@ -32,7 +32,7 @@ def settle_ranks(
     *,
     with_near: bool,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Settle like `settle`, of rows that are not in order yet, and gather few of them.
+    """Settle near ties like `settle`, from unsorted rows, with few gathers.
 
     Args:
         order: Array of shape `[n]`.
@@ -87,7 +87,7 @@ def _crowded(
     least: jax.Array,
     exact: Exact,
 ) -> jax.Array:
-    """Return whether some ranks behind the nearest lie so close that it matters.
+    """Return whether ranks behind the nearest have near ties that matter.
 
     It matters if the stretch lies within the error of a distance, and weights fall over
     it by more than `least`. Stretches of one stride, two, four, and so on are tested.
