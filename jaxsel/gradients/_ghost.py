@@ -37,7 +37,7 @@ def ghost(
     wrt: Wrt = None,
     chunk_size: int | None = None,
 ) -> Factored:
-    """Describe gradients by the inputs and the deltas of the layers they belong to.
+    """Describe gradients by their layers' inputs and deltas (ghost gradients).
 
     One forward and one backward pass over all examples, whatever framework the model
     is written in: the loss is traced, and the parameters are followed through it. The
@@ -157,7 +157,7 @@ def _traced(
 def _layers(
     paths: Sequence[str], uses: Sequence[Product | Sum]
 ) -> tuple[LayerFactors, ...]:
-    """Put the layers of one example together from every use of a parameter."""
+    """Assemble the layers of one example from all uses of the parameters."""
     groups: dict[str, list[_Group]] = {}
     sums: dict[str, list[Sum]] = {}
     for path in paths:
@@ -210,7 +210,7 @@ def _groups(products: Sequence[Product]) -> list[_Group]:
 def _kernels(
     groups: dict[str, list[_Group]], sums: dict[str, list[Sum]]
 ) -> dict[str, str]:
-    """Return the kernel's path for each bias that is added wherever that is used."""
+    """Return the path of the kernel for each bias added to all of its products."""
     kernels: dict[str, str] = {}
     for path, uses in sums.items():
         products = [use.product for use in uses if use.product is not None]

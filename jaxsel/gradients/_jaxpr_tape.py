@@ -1,4 +1,4 @@
-"""Following parameters through the loss of one example, to the layers that use them.
+"""Tracing of parameters through the jaxpr of one example's loss, to their layers.
 
 The loss is traced to a jaxpr, which is then run with a zero added, a *tap*, to the
 output of every layer that uses a selected parameter. The loss's derivative by the tap
@@ -56,7 +56,7 @@ class View:
         )
 
     def spread(self, shape: Sequence[int]) -> View:
-        """Repeat it to a shape, as sums and products do with axes of size 1."""
+        """Broadcast the view to a shape."""
 
         def step(x: Any) -> jax.Array:
             return jnp.broadcast_to(x, shape)
@@ -77,7 +77,7 @@ class View:
             return np.asarray(self.apply(places.reshape(self.leaf.shape)))
 
     def back(self, delta: jax.Array) -> jax.Array:
-        """Return the derivative by the parameter, flat, from that by the view."""
+        """Return the derivative by the parameter, flat, given the one by the view."""
         shape = jax.ShapeDtypeStruct(self.leaf.shape, delta.dtype)
         return transpose(self.apply, shape)(delta)[0].reshape(-1)
 
@@ -130,14 +130,14 @@ class Sum:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """A layer's output that nothing has used yet."""
+    """A layer's output before its first use."""
 
     array: jax.Array
     product: Product
 
 
 class Tape:
-    """One run of a loss, and where it used the parameters.
+    """One run of a loss, with a record of its uses of parameters.
 
     Attributes:
         taps: The zeros to add; None to find out their shapes.

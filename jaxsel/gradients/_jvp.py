@@ -135,7 +135,7 @@ def jvp(
 
 
 def _ask(kernel: Any, oracle: Jvp, *same: Any, weights: Any = None) -> Any:
-    """Compute rows, or given weights a sum over rows, where the examples are."""
+    """Run a kernel where the examples are: rows, or with weights a sum over rows."""
     shards = shards_of(oracle.examples)
     if shards is not None:
         same = everywhere(same, shards)
@@ -204,7 +204,7 @@ def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:
 
 
 def _weighted(oracle: Jvp, examples: Any, weights: jax.Array) -> dict[str, Any]:
-    """The gradient of the weighted sum of the examples' losses."""
+    """Return the gradient of the weighted sum of the examples' losses."""
     losses, pullback = vjp(
         lambda s: _losses(oracle, s, examples),
         vary(oracle.parameters.selected, examples),

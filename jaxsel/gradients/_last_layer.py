@@ -160,7 +160,7 @@ def last_two_layers(
 def _errors(
     logits: npt.ArrayLike | jax.Array, labels: npt.ArrayLike | jax.Array, loss: Loss
 ) -> jax.Array:
-    """The loss's derivative by the outputs, `[n, C]`."""
+    """Return the loss's derivative by the outputs, `[n, C]`."""
     check_choice("loss", loss, _LOSSES)
     outputs = finite_rows("logits", logits)
     stays = loss == "squared" and is_spread(labels) and np.ndim(labels) == 2

@@ -59,10 +59,10 @@ class Oracle(abc.ABC):
         """Return the gradient sum_i w_i g_i for weights `[n]`, in the oracle's form."""
 
     def rows_held(self) -> Float[jax.Array, "n p"] | None:
-        """Return the gradients as rows, where that is how this oracle holds them.
+        """Return the gradients as rows, if this oracle holds them so, else None.
 
-        Then a step of matching costs one product of them with what is still missing,
-        and no column is kept.
+        A step of matching then costs one product of the rows with the residual, and no
+        column is kept.
         """
         return None
 

@@ -65,7 +65,7 @@ class Projected(Oracle):
         return _project(self.form.pick(v), self.form, self.key, self.kind, dim)
 
     def check_alike(self, other: Projected) -> None:
-        """Refuse gradients of another projection, with which products mean nothing.
+        """Raise if another oracle has a different projection: products mean nothing.
 
         Raises:
             ValueError: If the other's key, `dim`, kind or parameters differ.

@@ -27,7 +27,7 @@ def is_spread(value: Any) -> bool:
 
 
 def finite_rows(name: str, value: Any) -> jax.Array:
-    """Return finite rows `[n, d]` of `float_type`; those that are spread stay so.
+    """Return finite rows `[n, d]` of `float_type`; a split array stays split.
 
     Raises:
         TypeError: As `check_features`.
@@ -61,7 +61,7 @@ def _as_type(array: jax.Array, dtype: Any) -> jax.Array:
 
 
 def split_rows(tree: Any) -> tuple[Any, Shards | None]:
-    """Return arrays split alike by their first axis, if one of them is, and how.
+    """Return arrays split alike by their first axis, if one of them is, and the split.
 
     Nothing moves, but for arrays that are split otherwise than the first that is split
     by rows. Within `jit`, and where no array is split, all stay as they are.
@@ -89,7 +89,7 @@ def shards_of(tree: Any) -> Shards | None:
 
 
 def beside(array: np.ndarray, like: jax.Array) -> jax.Array:
-    """Split an array that every process has as another is split by rows."""
+    """Split a replicated host array by rows, as `like` is split."""
     if not is_spread(like):
         return jnp.asarray(array)
     sharding: Any = like.sharding
@@ -144,5 +144,5 @@ def by_shards(
 
 
 def everywhere(tree: Any, shards: Shards | None) -> Any:
-    """Put arrays that every process has on all devices that rows are split over."""
+    """Replicate arrays over the devices of the split; leave them if there is none."""
     return tree if shards is None else replicate(tree, shards[0])

@@ -1,4 +1,4 @@
-"""Candidates that are read chunk by chunk, whenever they are asked about."""
+"""Streamed candidates: read chunk by chunk for each query of the oracle."""
 
 from __future__ import annotations
 
