@@ -62,9 +62,9 @@ def _best(call: Callable[[], Any], clock: str) -> float:
     """Return the seconds of the fastest call."""
     now = time.process_time if clock == "cpu_s" else time.perf_counter
     block(call())
-    found = []
+    seconds = []
     for _ in range(_ROUNDS):
         start = now()
         block(call())
-        found.append(now() - start)
-    return min(found)
+        seconds.append(now() - start)
+    return min(seconds)

@@ -106,10 +106,10 @@ def grad_products(
 
     @jax.jit
     def products(params: Any, examples: Any, v: Any) -> Any:
-        def one(example: Any) -> Any:
+        def product(example: Any) -> Any:
             gradient = jax.grad(loss)(params, example)
             return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, gradient, v)))
 
-        return jax.lax.map(one, examples, batch_size=chunk)
+        return jax.lax.map(product, examples, batch_size=chunk)
 
     return functools.partial(products, params, examples, v)

@@ -82,19 +82,19 @@ def run(job: Score | Compare) -> Ran:
     if not _running:
         _running.append(_Parties())
     try:
-        one, two = _running[0].call(job)
+        first, second = _running[0].call(job)
     except BaseException:
         _running.pop().kill()
         raise
-    pairs = ((one.result, two.result), (one.rows, two.rows))
+    pairs = ((first.result, second.result), (first.rows, second.rows))
     same = all(np.array_equal(*pair) for pair in pairs)
-    if one.counts != two.counts or not same:
-        raise RuntimeError(f"the parties differ: {one.counts} and {two.counts}")
-    peaks = [ran.peak_bytes for ran in (one, two) if ran.peak_bytes is not None]
+    if first.counts != second.counts or not same:
+        raise RuntimeError(f"the parties differ: {first.counts} and {second.counts}")
+    peaks = [ran.peak_bytes for ran in (first, second) if ran.peak_bytes is not None]
     return dataclasses.replace(
-        one,
-        wall_s=max(one.wall_s, two.wall_s),
-        cpu_s=one.cpu_s + two.cpu_s,
+        first,
+        wall_s=max(first.wall_s, second.wall_s),
+        cpu_s=first.cpu_s + second.cpu_s,
         peak_bytes=max(peaks, default=None),
     )
 
@@ -268,10 +268,10 @@ def _measured(ran: Ran) -> Iterator[None]:
 
 def _memory(field: str) -> int | None:
     try:
-        found = re.search(rf"^{field}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+        match = re.search(rf"^{field}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def folder_for(proxy: Any, x: np.ndarray, mask: np.ndarray | None) -> str:

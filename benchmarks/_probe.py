@@ -130,8 +130,8 @@ def _status(field: str) -> int | None:
         text = _STATUS.read_text()
     except OSError:
         return None
-    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
 def _main(module: str, case_name: str, contender_name: str, *flags: str) -> None:

@@ -16,8 +16,8 @@ HISTORY = Path(__file__).parent / "history"
 
 def read(paths: Iterable[Path], *, quick: bool = False) -> list[Json]:
     """Return the records in files, by name: the full runs, or the quick ones."""
-    found = [json.loads(path.read_text()) for path in sorted(paths)]
-    return [record for record in found if record["quick"] == quick]
+    records = [json.loads(path.read_text()) for path in sorted(paths)]
+    return [record for record in records if record["quick"] == quick]
 
 
 def machine(device: Json) -> tuple[str, ...]:

@@ -62,12 +62,12 @@ def _determinants(pool: Pool) -> np.ndarray:
         gains = np.where(free, np.log(rest[0]) - np.log(rest[1]), -np.inf)
         chosen[place] = best = gains.argmax()
         free[best] = False
-        for kernel, left, factor in zip(kernels, rest, factors, strict=True):
+        for kernel, remainder, factor in zip(kernels, rest, factors, strict=True):
             done = factor[:place]
             row = kernel[best] - done[:, best] @ done
-            factor[place] = row / np.sqrt(left[best])
-            left -= factor[place] ** 2
-            left[best] = 1.0  # chosen: not read again
+            factor[place] = row / np.sqrt(remainder[best])
+            remainder -= factor[place] ** 2
+            remainder[best] = 1.0  # chosen: not read again
     return chosen
 
 
@@ -111,9 +111,9 @@ def submodlib(pool: Pool, objective: Objective) -> Callable[[], np.ndarray]:
                 "lambdaVal": L2,
                 "magnificationEta": ETA,
             }
-        made = kinds[objective](n=len(x), num_queries=len(hard), **options)
+        function = kinds[objective](n=len(x), num_queries=len(hard), **options)
         optimizer = "NaiveGreedy" if objective == "logdetmi" else "LazyGreedy"
-        found = made.maximize(budget=pool.budget, optimizer=optimizer)
-        return np.array([index for index, _ in found])
+        chosen = function.maximize(budget=pool.budget, optimizer=optimizer)
+        return np.array([index for index, _ in chosen])
 
     return call

@@ -107,8 +107,8 @@ def _workers(kind: str) -> Iterator[dict[int, Any]]:
         stack.callback(ray.shutdown)
         two = value.RayExecutor(num_cpus=1)
         # Each of its tasks takes both processors, so that there is one at a time.
-        one = value.RayExecutor(num_cpus=2)
-        yield {1: one, 2: two}
+        executor = value.RayExecutor(num_cpus=2)
+        yield {1: executor, 2: two}
 
 
 @contextlib.contextmanager

@@ -262,15 +262,15 @@ def _distances(m: int, n: int) -> jax.Array:
     return jax.block_until_ready(rows)
 
 
-def _few_smallest(rows: jax.Array, found: Any) -> dict[str, float]:
+def _few_smallest(rows: jax.Array, result: Any) -> dict[str, float]:
     """Compare the first hundred rows with a stable sort."""
     near, index = (
-        np.concatenate([*map(np.asarray, part)]) for part in zip(*found, strict=True)
+        np.concatenate([*map(np.asarray, part)]) for part in zip(*result, strict=True)
     )
     k = index.shape[1]
-    for row, mine, whose in zip(np.asarray(rows[:100]), near, index, strict=False):
+    for row, values, indices in zip(np.asarray(rows[:100]), near, index, strict=False):
         order = np.argsort(row, kind="stable")[:k]
-        if (order != whose).any() or (row[order] != mine).any():
+        if (order != indices).any() or (row[order] != values).any():
             return {"wrong": 1.0}
     return {"wrong": 0.0}
 

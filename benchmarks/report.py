@@ -262,8 +262,8 @@ def _limit(record: Json, case: Json) -> str:
 
 
 def _versions(record: Json) -> str:
-    found = (f"{name} {version}" for name, version in record["versions"].items())
-    return f"{record['date']}: {', '.join(found)}.\n"
+    parts = (f"{name} {version}" for name, version in record["versions"].items())
+    return f"{record['date']}: {', '.join(parts)}.\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -286,8 +286,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"no chart: {error}", file=sys.stderr)
     args.out.write_text(document(records, chart))
     print(*missed_musts(records), sep="\n", file=sys.stderr)
-    musts = [one for one in judged(records) if one.target.level == "must"]
-    return 1 if any(one.met is False for one in musts) else 0
+    musts = [must for must in judged(records) if must.target.level == "must"]
+    return 1 if any(must.met is False for must in musts) else 0
 
 
 if __name__ == "__main__":
