@@ -23,7 +23,7 @@ def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
     """
     n = array.shape[0]
     top = jnp.max(array)
-    # Of NaN, which nobody asks for, the last.
+    # Nothing equals a NaN: n - 1 then, in bounds and never used.
     indices = jnp.where(array == top, jnp.arange(n, dtype=jnp.int32), n - 1)
     best = jnp.min(indices)
     if axis is None:

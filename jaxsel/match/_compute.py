@@ -20,10 +20,10 @@ from ._pursue import pursue
 from ._resident import Mesh, Resident, by_shards, here, parts_of, rounded
 from ._types import Match
 
-# Columns to ask for at once from more bytes than caches hold.
+# Columns of one request, where candidates take more bytes than caches hold.
 _MANY, _LARGE = 8, 16_000_000
-# Up to so many candidates their number is rounded up, so that pools of many sizes share
-# a program; copying more would cost more than it saves.
+# Largest number of candidates that is rounded up, so that pools of many sizes
+# share a program; copying more would cost more than it saves.
 _ROUND = 8192
 # Entries of all columns of the targets that are matched in one program.
 _ENTRIES = 50_000_000

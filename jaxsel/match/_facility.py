@@ -319,7 +319,7 @@ def _distance(
     """Return distances, `[m, n]`, from inner products and squared lengths."""
     total = atom_squares[:, None] + diag[None]
     square = total - 2 * products
-    # A root would make much of the rounding that is left of equal candidates.
+    # The root would amplify the rounding that is left between equal candidates.
     square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)
     return square if squared else jnp.sqrt(square)
 

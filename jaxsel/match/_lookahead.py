@@ -89,7 +89,7 @@ def _among(
     others = size + jnp.arange(len(best), dtype=jnp.int32)
 
     def cut(array: jax.Array) -> jax.Array:
-        # What the chosen have in these is never looked at.
+        # Entries at the slots of the chosen are never read: zeros will do.
         return jnp.pad(array[:, best], [(0, 0), (size, 0)])
 
     few = problem._replace(

@@ -150,7 +150,7 @@ def start(
     n, dtype = problem.diag.shape[0], problem.diag.dtype
     width = n if problem.rows is None else problem.rows.shape[1]
     keeps_rows = score == "ols"
-    # Compared with what is infinite, nothing is too large and everything is matched.
+    # Tolerances relative to an infinite square hold for anything: stop with OVERFLOW.
     too_long = any_of(problem.valid & jnp.isinf(problem.diag), axis)
     too_long |= jnp.isinf(problem.norm)
     state = Pursuit(
@@ -381,11 +381,11 @@ def scores(
 ) -> jax.Array:
     """Score the candidates, `[n]`: above zero for those that may be chosen."""
     size = state.corr if positive else jnp.abs(state.corr)
-    # Below this a correlation is but rounding.
+    # A correlation below this is rounding.
     eps = epsilon(size.dtype)
     noise = 32 * eps * jnp.sqrt(problem.diag) * jnp.sqrt(problem.norm)
     allowed = state.open & (size > noise)
-    # The roots of the scores: of the same order, and out of overflow's way.
+    # Roots of the scores: they order candidates alike, and do not overflow.
     if score == "nomp":
         size = size / jnp.sqrt(problem.diag)
     elif score == "ols" and state.left is not None:

@@ -168,7 +168,7 @@ def non_negative(state: Refit) -> Refit:
     scale = jnp.sqrt(jnp.maximum(state.gram.diagonal(), 0))
 
     def violating(state: Refit) -> jax.Array:
-        # Rounding of a dual is in proportion to its terms, that of a weight likewise.
+        # Rounding is relative: of a dual to its terms, of weights to the largest one.
         weights = jnp.abs(state.weights)
         terms = jnp.max(weights * scale, initial=0) * scale + jnp.abs(state.target)
         slack = 16 * eps * jnp.where(state.basic, jnp.max(weights, initial=0), terms)
@@ -196,7 +196,7 @@ def non_negative(state: Refit) -> Refit:
     def either(carry: _Search) -> _Search:
         return cond(jnp.any(carry[1]), step, look, carry)
 
-    # The bound is for matrices that rounding has made indefinite: never reached else.
+    # Only a K that rounding has made indefinite can reach the bound.
     none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
     done = jnp.asarray(False)
     begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, done)

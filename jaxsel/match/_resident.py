@@ -180,7 +180,7 @@ class Resident:
             if not longest:
                 continue
             sent = np.zeros((devices, longest), np.int32)
-            kept = np.full((devices, longest), share, np.int32)  # nowhere
+            kept = np.full((devices, longest), share, np.int32)  # dropped
             for d, rows in enumerate(moving):
                 sent[d, : len(rows)] = local_rows[rows]
                 kept[(d + shift) % devices, : len(rows)] = slot[rows]
@@ -296,7 +296,7 @@ def _combine(oracle: Oracle, weights: jax.Array, mesh: Mesh) -> Gradient:
 
     def on_shard(parts: Any, shared: Any, weights: jax.Array) -> Gradient:
         total = together(parts, shared).combine(weights)
-        # A device may have none but rows of others, one of which may have a NaN.
+        # All weights of a device may be 0, as of fillers, but 0 times a NaN is NaN.
         none = ~jnp.any(weights)
         total = map_leaves(lambda leaf: jnp.where(none, 0, leaf), total)
         return sum_devices(total, AXIS)
