@@ -230,7 +230,7 @@ def _find_bins(
         for column in undecided:
             column.fill(column.of(chunk, which))
     for column in numbers:
-        # The first of those that fill few bins is the largest.
+        # `BINS` descends: the first that fills few of its bins is the largest.
         column.bins = max(column.filled, default=BINS[-1])
         column.filled = {}
 

@@ -21,7 +21,7 @@ from jaxsel.neighbors import Metric
 
 from ._stream import LARGEST, MOST, Codes, Stream, subtract
 
-# A chunk's features, and its distances, have at most so many entries on each device: on
+# Most entries of a chunk's features, and of its distances, on each device: on
 # a CPU 25 MB of features, below which malloc hands out the same pages again.
 _ENTRIES = {"cpu": (6 * 2**20, 2**22)}
 _ENTRIES_ELSEWHERE = 2**26, 2**26

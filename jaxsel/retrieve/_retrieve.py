@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from jaxsel._rows import Rows
 
-# Lists of neighbours have at most so many entries in all, at 8 bytes each.
+# Most entries of all lists of neighbours together, at 8 bytes each.
 _LISTS = 2**22
-# Neighbours to begin with, for each one of the budget: overlaps take some of them.
+# Neighbours in the first lists, for each one of the budget: lists overlap.
 _SPARE = 2
 
 
@@ -153,7 +153,7 @@ def retrieve_nearest(
             label="retrieve",
         )
         indices, n_valid = chosen_from(near.distances, near.indices, budget=limit)
-        # Lists that are short, or not full, have all that there are.
+        # A list shorter than k, or padded with infinity, holds all that count.
         short = near.distances.shape[1] < k
         more = not short and bool(jnp.isfinite(near.distances[:, -1]).any())
         if int(n_valid) == limit or k == limit or not more:

@@ -35,8 +35,8 @@ from jaxsel.neighbors._distance import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Rows by which the precision is decided; distances below so many roundings count as
-# rounded; numbers that are converted to float64.
+# Candidates and hard samples that decide the precision; roundings below which their
+# median distance counts as lost; most numbers that are converted to float64.
 _SAMPLE, _HARD, _NOTABLE, _WIDEST = 512, 64, 2000, 2**27
 MOST = 2**31 - 1
 """Candidates: indices are int32."""

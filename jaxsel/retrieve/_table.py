@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EXACT, _DIGITS = 2**53, 11  # float64's whole numbers, and those of int64 beyond
 MISSING = -2  # below the bin for numbers under the lowest edge, -1
-# Without `bins`: the first of these that fills at most so many bins of a column.
+# Without `bins`: the first of `BINS` that fills at most `FILLED` bins of a column.
 BINS, FILLED = (200, 100, 50, 20, 10, 5), 6
 
 
@@ -303,7 +303,7 @@ def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> Non
 
 
 def _choose_bins(known: np.ndarray, low: float, high: float) -> int:
-    # What some values fill already, all of them fill too.
+    # Some values rule most numbers of bins out: all fill at least as many.
     first = known[:500]
     for bins in BINS[:-1]:
         if all(

@@ -334,7 +334,7 @@ def _cover(
 
     def going(state: _Covering) -> jax.Array:
         largest = state.bounds.max()
-        # The first is the best of all: its gain is that of the pass.
+        # The pass computed all gains, so that its first choice is exact.
         sure = (largest > rest) | (state.taken == 0)
         return (state.taken < jnp.minimum(remaining, most)) & (largest > 0) & sure
 
@@ -350,7 +350,7 @@ def _cover(
         )
 
     def choose(state: _Covering) -> _Covering:
-        # Of equal gains that of the lower index.
+        # Ties go to the lower index.
         best = state.gains == state.bounds.max()
         place = jnp.argmin(jnp.where(best, indices, jnp.iinfo(jnp.int32).max))
         i, j = place // _BLOCK, place % _BLOCK
