@@ -42,8 +42,8 @@ TOLERANCE = 1e-6
 TIE = 2.0**-50
 # The error of a float32 distance that was computed in float64, relative and absolute.
 ROUNDING, TINY = 2.0**-23, 2.0**-126
-# Ranks within which every open pair is looked at; beyond, only groups that span more
-# than `STRIDE` ranks matter.
+# Ranks within which every open pair is examined; beyond, only groups that span more
+# than `STRIDE` ranks are.
 NEAR, STRIDE = 4096, 256
 _FEW = 128
 # Points whose features are read at once.
@@ -112,8 +112,8 @@ def errors(
         `error`, `[n]`, and `query_error`, `[m, 3]`, of `Exact`.
     """
     unit = (8 + d / 16) * 2.0**-24
-    # Lost is a distance below share * (|x|^2 + |q|^2), and |x| <= |q| + its root. With
-    # the error itself on top, that leaves roots up to `reach` times |q|.
+    # A distance D is lost below share * (|x|^2 + |q|^2), where |x| <= |q| + sqrt(D).
+    # With its error on top, sqrt(D) / |q| is at most `reach`, a quadratic's root.
     share = unit / TRUST
     most = share + unit
     if most < 0.5:
