@@ -190,6 +190,8 @@ def _groups(products: Sequence[Product]) -> list[_Group]:
         return [[(products[0], False)]]
     groups: list[tuple[np.ndarray, _Group]] = []
     for product in products:
+        # Equal arrays of indices: the same kernel, used twice, or transposed, as tied
+        # weights are. Positions are then concatenated; partial overlap is refused.
         index = product.index()
         for other, group in groups:
             if np.array_equal(index, other):

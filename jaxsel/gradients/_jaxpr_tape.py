@@ -270,6 +270,7 @@ class Tape:
             delta = delta.transpose(out_spec[0], *out_spec[2:], out_spec[1])
             return delta.reshape(-1, delta.shape[-1])
 
+        # A convolution is a product of patches, `[positions, window * in]`, and kernel.
         inputs = _patches(x, [view.array.shape[a] for a in window], params)
         return self._product(
             _bind(eqn, [x, view.array])[0],

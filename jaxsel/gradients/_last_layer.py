@@ -151,6 +151,7 @@ def last_two_layers(
         )
     check_same_length("errors", errors, "features", hidden)
     check_same_length("inputs", below, "features", hidden)
+    # Backpropagation through the last layer and the activation.
     deltas = jnp.matmul(errors, last.T, precision="highest") * slopes
     return Factored(
         (LayerFactors(errors, hidden, bias), LayerFactors(deltas, below, bias))
@@ -198,5 +199,6 @@ def _difference(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 def _cross_entropy_errors(outputs: jax.Array, codes: jax.Array) -> jax.Array:
     if outputs.shape[1] == 1:
         return jax.nn.sigmoid(outputs) - codes[:, None].astype(outputs.dtype)
+    # The derivative of cross-entropy by the logits: probabilities less one-hot labels.
     truth = jax.nn.one_hot(codes, outputs.shape[1], dtype=outputs.dtype)
     return jax.nn.softmax(outputs) - truth

@@ -125,7 +125,7 @@ def inner(u: Gradient, v: Gradient) -> jax.Array:
         u: A gradient: a pytree of arrays.
         v: Another, of the same structure and shapes.
     """
-    # Started from a whole number, which leaves the terms their type.
+    # `sum` starts from Python's 0, which leaves the terms their dtype.
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(_vdot, u, v))))
 
 

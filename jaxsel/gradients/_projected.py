@@ -30,9 +30,9 @@ from ._shards import Shards, by_shards, everywhere, split_rows
 
 Kind = Literal["count_sketch", "rademacher"]
 
-# Signs that are drawn at once; part of what a key stands for.
+# Signs drawn at once: another number changes the projection of a key.
 _SIGNS = 1 << 20
-# Drawing the signs is shared by the examples of a chunk, so that it should be large.
+# All examples of a chunk share the drawn signs: larger chunks draw less often.
 _RADEMACHER_FACTOR = 8
 
 

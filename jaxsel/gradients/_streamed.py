@@ -63,6 +63,7 @@ class Streamed(Oracle):
     def take(self, indices: npt.ArrayLike | jax.Array | slice) -> Any:
         every = np.arange(self.n)
         rows = every[indices if isinstance(indices, slice) else np.asarray(indices)]
+        # Sources are read in ascending order, and every candidate once.
         order, back = np.unique(rows, return_inverse=True)
         return self._loaded(order).take(jnp.asarray(back))
 
