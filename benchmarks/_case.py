@@ -1,4 +1,4 @@
-"""What a benchmark declares: cases, the contenders in each, the figures to reach."""
+"""Declarations of a benchmark: cases, their contenders, and targets."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Contender(Generic[I]):
         make: Untimed set-up. Takes the inputs, returns the call that is timed. The call
             may return JAX arrays before they are computed: the harness waits for them.
             With an ImportError, the contender is absent.
-        check: Takes the inputs and what the call returned, returns named figures, such
+        check: Takes the inputs and the call's result, returns named figures, such
             as `{"error": 1e-7}`: they are reported.
-        limits: What the figures may be at most. A contender that exceeds one, or has
+        limits: Upper bounds of the figures. A contender that exceeds one, or has
             NaN there, is wrong, and is not timed.
         share: How much of the case's work one call does: less than all for a peer that
             would take long.
         peer: Whether the others are compared with it.
         note: Said in the table.
-        seconds: Takes what a call returned, returns its seconds of CPU and of the
+        seconds: Takes the call's result, returns its seconds of CPU and of the
             clock, where another process did the work and measured itself. None: the
             harness measures the call.
     """
@@ -47,9 +47,9 @@ class Target:
     """A figure to reach.
 
     Attributes:
-        text: What it says, for the table.
+        text: Its wording in the table.
         level: "must", or "goal" for a stretch.
-        contender: Whose figure it is.
+        contender: Name of the contender.
         quantity: "ratio" (times as fast as the contender `against`, by CPU time or by
             the clock, whichever is less), "rate" (units of work a second), "cpu_s"
             (seconds a call), "peak_mb" (memory above the inputs, 1e6 bytes), or the
@@ -73,14 +73,14 @@ class Case(Generic[I]):
     """Inputs, and the contenders that compute the same thing from them.
 
     Attributes:
-        name: Unique in its benchmark; what `--only` takes.
+        name: Unique in its benchmark; the argument of `--only`.
         title: For the table.
         inputs: Makes the inputs from a fixed seed. It should leave no large temporary
             arrays behind it: memory is measured from there on.
         tiny: Makes inputs of a different, tiny shape, to warm up the runtime before
             memory and compilation are measured.
         work: Units of work in one call.
-        unit: What is counted, in the singular: "pair".
+        unit: The unit of work, in the singular: "pair".
         flops: Floating-point operations that a unit of work needs, whoever does it: a
             multiply-add is two. 0 if that is not known.
         bytes: Bytes that a unit needs from memory, beyond what caches hold.
@@ -116,7 +116,7 @@ class Case(Generic[I]):
 
 
 def faster(contender: str, against: str, level: Level, limit: float) -> Target:
-    """Return a figure: so many times as fast as a peer."""
+    """Return a target: at least `limit` times as fast as `against`."""
     return Target(
         text=f"{contender}: times as fast as {against} ≥ {limit:g}",
         level=level,
@@ -131,7 +131,7 @@ def faster(contender: str, against: str, level: Level, limit: float) -> Target:
 def at_most(
     contender: str, quantity: str, limit: float, what: str, level: Level
 ) -> Target:
-    """Return a figure: at most so much of a quantity, in words `what`."""
+    """Return a target: at most `limit` of a quantity, and the text for it."""
     return Target(
         text=f"{contender}: {what} ≤ {limit:g}",
         level=level,

@@ -45,8 +45,8 @@ def job(points: int) -> Job:
         std = rng.uniform(0.7, 1.5, LENGTH).astype(np.float32)
         operations.append(Nonlinearity(kind="softmax", mean=mean, std=std))
         mean = np.array([0.3 * (layer + 1)], np.float32)
-        one = Nonlinearity(kind="rsqrt", mean=mean, std=mean / 5, low=0.05)
-        operations.append(one)
+        nonlinearity = Nonlinearity(kind="rsqrt", mean=mean, std=mean / 5, low=0.05)
+        operations.append(nonlinearity)
     two = np.zeros(2, np.float32), np.full(2, 1.5, np.float32)
     operations.append(Nonlinearity(kind="entropy", mean=two[0], std=two[1]))
     return Job(operations, points)
@@ -57,7 +57,7 @@ def ours(job: Job) -> Callable[[], Any]:
 
     def call():
         jax.clear_caches()
-        found = train_mlps(
+        fits = train_mlps(
             job.operations,
             WIDTHS,
             key=jax.random.key(0),
@@ -67,7 +67,7 @@ def ours(job: Job) -> Callable[[], Any]:
             batch_size=BATCH,
             learning_rate=RATE,
         )
-        return [{width: one.params for width, one in by.items()} for by in found]
+        return [{width: one.params for width, one in by.items()} for by in fits]
 
     return call
 
@@ -85,7 +85,7 @@ def torch_loop(job: Job, share: float) -> Callable[[], Any]:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         steps = max(round(job.points * share / BATCH), 1)
-        return [_torch_operation(torch, one, steps) for one in job.operations]
+        return [_torch_operation(torch, op, steps) for op in job.operations]
 
     return call
 
@@ -127,21 +127,21 @@ def _torch_operation(torch, operation: Nonlinearity, steps: int):
                 optimiser.step()
     results = {}
     for width in WIDTHS:
-        found = {"w1": [], "b1": [], "w2": [], "b2": []}
+        weights = {"w1": [], "b1": [], "w2": [], "b2": []}
         for seed in range(SEEDS):
             first, _, last = nets[width, seed]
             w1 = first.weight.T / x_std[:, None]
-            found["w1"].append(w1.detach().numpy())
-            found["b1"].append((first.bias - x_mean @ w1).detach().numpy())
-            found["w2"].append((last.weight.T * y_std).detach().numpy())
-            found["b2"].append((last.bias * y_std + y_mean).detach().numpy())
-        results[width] = {name: np.stack(parts) for name, parts in found.items()}
+            weights["w1"].append(w1.detach().numpy())
+            weights["b1"].append((first.bias - x_mean @ w1).detach().numpy())
+            weights["w2"].append((last.weight.T * y_std).detach().numpy())
+            weights["b2"].append((last.bias * y_std + y_mean).detach().numpy())
+        results[width] = {name: np.stack(parts) for name, parts in weights.items()}
     return results
 
 
 def unexplained(job: Job, result: Any) -> dict[str, float]:
     """Return the mean share of variance left by the widest MLPs, by operation."""
-    left: dict[str, list[float]] = {}
+    parts: dict[str, list[float]] = {}
     rng = np.random.default_rng(1)
     for operation, by_width in zip(job.operations, result, strict=True):
         noise = rng.normal(size=(4096, len(operation.mean)))
@@ -150,10 +150,10 @@ def unexplained(job: Job, result: Any) -> dict[str, float]:
         total = np.sum((y - y.mean(0)) ** 2)
         params = by_width[max(WIDTHS)]
         for seed in range(SEEDS):
-            one = {name: value[seed] for name, value in params.items()}
-            error = np.asarray(mlp(one, jnp.asarray(x, jnp.float32))) - y
-            left.setdefault(operation.kind, []).append(np.sum(error**2) / total)
-    return {kind: float(np.mean(shares)) for kind, shares in left.items()}
+            of_seed = {name: value[seed] for name, value in params.items()}
+            error = np.asarray(mlp(of_seed, jnp.asarray(x, jnp.float32))) - y
+            parts.setdefault(operation.kind, []).append(np.sum(error**2) / total)
+    return {kind: float(np.mean(shares)) for kind, shares in parts.items()}
 
 
 def _exact(operation: Nonlinearity, x: np.ndarray) -> np.ndarray:
@@ -193,18 +193,18 @@ def minilm_rows(n: int = 300) -> Rows:
 
     @jax.jit
     def scores(ids, mask):
-        x, found = encoder.embed(ids), []
+        x, logits = encoder.embed(ids), []
         for layer in list(encoder.layers)[:LAYERS]:
-            found.append(attention_scores(layer, x, mask))
+            logits.append(attention_scores(layer, x, mask))
             x = layer(x, mask)
-        return jnp.stack(found)
+        return jnp.stack(logits)
 
     parts = [
         np.asarray(scores(tokens.ids[i : i + 50], tokens.mask[i : i + 50]))
         for i in range(0, 2 * n, 50)
     ]
-    found, mask = np.concatenate(parts, 1), np.asarray(tokens.mask)
-    return Rows((found[:, :n], mask[:n]), (found[:, n:], mask[n:]))
+    stacked, mask = np.concatenate(parts, 1), np.asarray(tokens.mask)
+    return Rows((stacked[:, :n], mask[:n]), (stacked[:, n:], mask[n:]))
 
 
 def random_rows(n: int, length: int) -> Rows:
@@ -234,10 +234,10 @@ def fit_mlp(family: MLPAttention, points: int, rows: Rows) -> Callable[[], Any]:
     operations = [observe_attention(layer, mask) for layer in scores]
 
     def call():
-        found = train_mlps(
+        fits = train_mlps(
             operations, [family.width], key=jax.random.key(0), n_points=points
         )
-        return [by_width[family.width].best() for by_width in found]
+        return [by_width[family.width].best() for by_width in fits]
 
     return call
 
@@ -245,8 +245,8 @@ def fit_mlp(family: MLPAttention, points: int, rows: Rows) -> Callable[[], Any]:
 def held_out_r2(family: Attention, rows: Rows, params: Any) -> dict[str, float]:
     """Return R² against uniform attention by layer, and the mean."""
     scores, mask = rows.held_out
-    found = {}
+    r2 = {}
     for i, (layer, p) in enumerate(zip(scores, params, strict=True)):
         weights = jax.jit(family.apply)(p, layer, mask)
-        found[f"layer {i}"] = float(attention_r2(weights, layer, jnp.asarray(mask)))
-    return found | {"mean": float(np.mean(list(found.values())))}
+        r2[f"layer {i}"] = float(attention_r2(weights, layer, jnp.asarray(mask)))
+    return r2 | {"mean": float(np.mean(list(r2.values())))}

@@ -17,7 +17,7 @@ MSR = "shapiq RegressionMSR"
 
 
 class Score(NamedTuple):
-    """What an estimator reached on a game at a number of trainings.
+    """Error and time of an estimator on a game at one number of trainings.
 
     Attributes:
         error: Mean squared error over players and seeds, in variances of the utility.
@@ -68,7 +68,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Record:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         kept = json.loads(path.read_text())
         rows: dict[tuple[str, int], Row] = {
             (row["game"], row["trainings"]): {
@@ -120,16 +120,16 @@ def as_text(record: Record) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for (game, trainings), row in record.rows.items():
-        mine = row[OURS]
-        cells = [game, str(trainings), f"{mine.error:.2e}"]
+        ours = row[OURS]
+        cells = [game, str(trainings), f"{ours.error:.2e}"]
         for name in (PERMUTATIONS, TESTING):
-            cells += [f"{row[name].error:.2e}", times(row[name], mine)]
+            cells += [f"{row[name].error:.2e}", times(row[name], ours)]
         first = best(row)
         if first is None:
             cells += ["–", "–"]
         else:
             name = first[0].removeprefix("shapiq ")
-            cells += [f"{name}: {first[1].error:.2e}", times(first[1], mine)]
+            cells += [f"{name}: {first[1].error:.2e}", times(first[1], ours)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, *_by_estimator(record)]) + "\n"
 
@@ -160,15 +160,15 @@ def as_guide(record: Record) -> str:
     return "\n".join(lines)
 
 
-def times(other: Score, mine: Score) -> str:
+def times(other: Score, ours: Score) -> str:
     """Return the ratio of two errors, with ~ if it may be chance."""
-    ratio = other.error / mine.error
+    ratio = other.error / ours.error
     text = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-    return text if _apart(other, mine) else f"~{text}"
+    return text if _apart(other, ours) else f"~{text}"
 
 
-def _apart(one: Score, other: Score) -> bool:
-    return abs(one.error - other.error) > 2 * np.hypot(one.stderr, other.stderr)
+def _apart(score: Score, other: Score) -> bool:
+    return abs(score.error - other.error) > 2 * np.hypot(score.stderr, other.stderr)
 
 
 def _by_estimator(record: Record) -> list[str]:

@@ -1,4 +1,4 @@
-"""Inputs for the filtering benchmarks, what is right for them, and the peers."""
+"""Inputs, reference results and peers for the filtering benchmarks."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def distance(benchmark: np.ndarray, kept: np.ndarray) -> float:
     """Return the KS distance, by SciPy."""
     from scipy.stats import ks_2samp
 
-    found: Any = ks_2samp(benchmark, kept, method="asymp")
-    return float(found.statistic)
+    result: Any = ks_2samp(benchmark, kept, method="asymp")
+    return float(result.statistic)
 
 
 def histograms(data: Losses, share: float) -> Callable[[], float]:

@@ -48,13 +48,13 @@ def _tmc(classes: int, quick: bool) -> tuple[Callable[[], Any], Callable[[Any], 
     utility = value.ModelUtility(value.LogisticRegression(), x[:n], y[:n], x[n:], y[n:])
     stop, key = value.MaxSamples(8 if quick else 64), jax.random.key(0)
 
-    def wrong(found: Any) -> float:
-        """Return by how much the sum of values differs from what all points add.
+    def wrong(result: Any) -> float:
+        """Return the error of efficiency: sum of values against the gain of all points.
 
         Permutations end early where that is near: within the default tolerance.
         """
         ends = utility(np.stack([np.zeros(n, bool), np.ones(n, bool)]))
-        return abs(float(found.values.sum()) - float(ends[1] - ends[0]))
+        return abs(float(result.values.sum()) - float(ends[1] - ends[0]))
 
     # As docs/retraining.md calls it.
     return lambda: jaxsel.tmc_shapley(utility, key=key, stop=stop), wrong
@@ -70,11 +70,11 @@ def _omp(quick: bool) -> tuple[Callable[[], Any], Callable[[Any], float]]:
     x = rng.normal(size=(n, d)).astype(np.float32)
     target = x[: n // 8].sum(0)
 
-    def wrong(found: Any) -> float:
-        """Return how far the weights are from the best ones on what was chosen."""
-        chosen = np.asarray(found.indices[: len(found)])
+    def wrong(result: Any) -> float:
+        """Return the relative slope of the objective along the positive weights."""
+        chosen = np.asarray(result.indices[: len(result)])
         rows = x[chosen].astype(np.float64)
-        weights = np.asarray(found.weights[: len(found)], np.float64)
+        weights = np.asarray(result.weights[: len(result)], np.float64)
         slope = rows @ (rows.T @ weights - target) + 0.5 * weights  # l2 = .5
         return float(np.abs(slope[weights > 0]).max() / np.abs(rows @ target).max())
 
@@ -91,11 +91,11 @@ def _knn(quick: bool) -> tuple[Callable[[], Any], Callable[[Any], float]]:
     x, x_val = rng.normal(size=(n, d)), rng.normal(size=(m, d))
     y, y_val = rng.integers(0, 2, n), rng.integers(0, 2, m)
 
-    def wrong(found: Any) -> float:
+    def wrong(result: Any) -> float:
         """Return by how much the sum of values differs from the mean utility of all."""
         squares = ((x_val[:, None] - x[None]) ** 2).sum(-1)
         near = np.argsort(squares, axis=1)[:, :k]
-        return abs(float(found.values.sum()) - (y[near] == y_val[:, None]).mean())
+        return abs(float(result.values.sum()) - (y[near] == y_val[:, None]).mean())
 
     return lambda: jaxsel.knn_shapley(x, y, x_val, y_val, k=k), wrong
 
@@ -118,14 +118,14 @@ def _main(name: str, quick: bool) -> dict[str, float]:
     imported = time.perf_counter() - wall, time.process_time() - cpu
     call, wrong = CALLS[name](quick)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = jax.block_until_ready(call())
+    result = jax.block_until_ready(call())
     called = time.perf_counter() - wall, time.process_time() - cpu
     return {
         "call_cpu_s": called[1],
         "call_wall_s": called[0],
         "all_cpu_s": imported[1] + called[1],
         "all_wall_s": imported[0] + called[0],
-        "error": wrong(found),
+        "error": wrong(result),
     }
 
 

@@ -50,8 +50,8 @@ def _interactions(n: int) -> np.ndarray:
     rng, members = np.random.default_rng(1), _members(n)
     table = np.zeros(2**n)
     for _ in range(5 * n):
-        some = rng.choice(n, min(n, 1 + rng.geometric(0.4)), replace=False)
-        table += rng.normal() * members[:, some].all(1)
+        subset = rng.choice(n, min(n, 1 + rng.geometric(0.4)), replace=False)
+        table += rng.normal() * members[:, subset].all(1)
     return _scaled(table)
 
 

@@ -91,7 +91,7 @@ def run(
     Args:
         bench: The benchmark's name.
         module: Where `cases(quick=...)` is found.
-        cases: What to run.
+        cases: Cases to run.
         quick: Whether these are the tiny cases.
 
     Returns:
@@ -210,9 +210,9 @@ def _measure(
 
 
 def _checked(contender: Contender, inputs: Any, row: dict) -> Callable | None:
-    """Return the call if its result is right; say in `row` what it is otherwise.
+    """Return the call if its result is right; else set the status in `row`.
 
-    It has then run once, which warms it up.
+    The call has then run once, which warms it up.
     """
     try:
         try:

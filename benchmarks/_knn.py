@@ -1,4 +1,4 @@
-"""Inputs for the KNN benchmarks, and what is right for them: slow, plain, float64."""
+"""Inputs for the KNN benchmarks, and reference values: slow, plain, float64."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ class Labelled:
 
     def flipped(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels of which a tenth is wrong, and which are."""
-        given, wrong = data.flip_labels(
+        flipped, wrong = data.flip_labels(
             jax.random.key(seed), self.y, RATE, n_classes=self.n_classes
         )
-        return np.asarray(given).astype(np.int64), np.asarray(wrong)
+        return np.asarray(flipped).astype(np.int64), np.asarray(wrong)
 
 
 def predicted(n: int, classes: int) -> Predicted:
@@ -62,8 +62,8 @@ def predicted(n: int, classes: int) -> Predicted:
     rng = np.random.default_rng(0)
     y = rng.integers(classes, size=n)
     probs = rng.normal(size=(n, classes))
-    seen = np.where(rng.random(n) < RATE, rng.integers(classes, size=n), y)
-    probs[np.arange(n), seen] += rng.normal(5, 2, size=n)
+    noisy = np.where(rng.random(n) < RATE, rng.integers(classes, size=n), y)
+    probs[np.arange(n), noisy] += rng.normal(5, 2, size=n)
     np.exp(probs, out=probs)
     probs /= probs.sum(axis=1, keepdims=True)
     return Predicted(probs, y)
@@ -84,9 +84,9 @@ def load(name: str, n: int | None = None) -> Labelled:
         x, y, classes = texts.features[:, -_HIDDEN:], texts.labels, texts.n_classes
     else:
         split = f"train[:{ROWS[name]}]" if name in ROWS else "train"
-        found = data.load(name, split=split)
-        y, classes = np.asarray(found.y), found.n_classes
-        x = _encoded(found.x) if found.x.dtype == object else found.as_features()
+        dataset = data.load(name, split=split)
+        y, classes = np.asarray(dataset.y), dataset.n_classes
+        x = _encoded(dataset.x) if dataset.x.dtype == object else dataset.as_features()
     return Labelled(x[:n].astype(np.float32), y[:n].astype(np.int64), classes)
 
 
@@ -122,14 +122,14 @@ def sklearn_probs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     fold = labels.deal_folds(y, folds=FOLDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it stops after 100 steps
-        found: Any = cross_val_predict(
+        probs: Any = cross_val_predict(
             LogisticRegression(),
             x,
             y,
             cv=PredefinedSplit(fold),
             method="predict_proba",
         )
-    return found
+    return probs
 
 
 def cleanlab_issues(task: Predicted) -> Call:
@@ -151,10 +151,10 @@ def cleanlab_search(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
     from cleanlab.rank import get_label_quality_scores  # pyright: ignore
 
     probs = sklearn_probs(x, y)
-    found = find_label_issues(
+    rows = find_label_issues(
         y, probs, n_jobs=1, return_indices_ranked_by="self_confidence"
     )
-    return get_label_quality_scores(y, probs, method="self_confidence"), found
+    return get_label_quality_scores(y, probs, method="self_confidence"), rows
 
 
 def detection(scores: np.ndarray, wrong: np.ndarray) -> tuple[float, float]:

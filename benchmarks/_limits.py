@@ -1,4 +1,4 @@
-"""What the machine can do at most: products of matrices, and reading memory."""
+"""Limits of the machine: peak rates of matrix products and of reading memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def measure(clock: str, *, quick: bool = False) -> dict[str, float]:
     """Measure the machine's limits.
 
     Args:
-        clock: "cpu_s" or "wall_s": what a second is.
+        clock: "cpu_s" or "wall_s".
         quick: Whether tiny sizes will do, which say nothing of the machine.
 
     Returns:
@@ -39,7 +39,7 @@ def measure(clock: str, *, quick: bool = False) -> dict[str, float]:
 
 
 def share(case: Json, seconds: float, limits: Json | None) -> float | None:
-    """Return what share of the machine's limit was reached.
+    """Return the share of the machine's limit that was reached.
 
     Args:
         case: As in a record: the operations and bytes that a unit of its work needs.
@@ -62,9 +62,9 @@ def _best(call: Callable[[], Any], clock: str) -> float:
     """Return the seconds of the fastest call."""
     now = time.process_time if clock == "cpu_s" else time.perf_counter
     block(call())
-    found = []
+    seconds = []
     for _ in range(_ROUNDS):
         start = now()
         block(call())
-        found.append(now() - start)
-    return min(found)
+        seconds.append(now() - start)
+    return min(seconds)

@@ -1,4 +1,4 @@
-"""What a run was measured on: device, versions, revision, load."""
+"""Conditions of a run: device, versions, revision, load."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
 
 
 def _cores() -> int:

@@ -1,4 +1,4 @@
-"""Models whose gradients the benchmark correlates, and what is right for them."""
+"""Models for the benchmark of correlations of gradients, and reference results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _model(n: int, network: nnx.Module) -> Model:
 def correlations(model: Model) -> np.ndarray:
     """Return the inner products of all gradients with v: one by one, in float64."""
 
-    def one(params: Any, v: Any, example: Any) -> jax.Array:
+    def correlation(params: Any, v: Any, example: Any) -> jax.Array:
         gradient = jax.grad(model.loss)(params, example)
         return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, gradient, v)), jnp.zeros(()))
 
@@ -76,9 +76,9 @@ def correlations(model: Model) -> np.ndarray:
             lambda a: a.astype(np.float64), (model.params, model.v)
         )
         x, y = model.examples
-        product = jax.jit(one)
-        found = [
+        product = jax.jit(correlation)
+        parts = [
             product(params, v, example)
             for example in zip(x.astype(np.float64), y, strict=True)
         ]
-        return np.array(found)
+        return np.array(parts)

@@ -1,7 +1,7 @@
-"""What matching is compared with: scikit-learn, loops in PyTorch and NumPy, `jax.grad`.
+"""Peers of matching: scikit-learn, loops in PyTorch and NumPy, `jax.grad`.
 
-The solvers take a pool, whose gradients they write out before the clock starts, and
-return the call to be timed, which returns indices and weights. Each has one thread.
+The solvers take a pool, write its gradients out before the clock starts, and return
+the call to be timed, which returns indices and weights. Each has one thread.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def grad_products(
 
     @jax.jit
     def products(params: Any, examples: Any, v: Any) -> Any:
-        def one(example: Any) -> Any:
+        def product(example: Any) -> Any:
             gradient = jax.grad(loss)(params, example)
             return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, gradient, v)))
 
-        return jax.lax.map(one, examples, batch_size=chunk)
+        return jax.lax.map(product, examples, batch_size=chunk)
 
     return functools.partial(products, params, examples, v)

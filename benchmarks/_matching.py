@@ -1,4 +1,4 @@
-"""Inputs for the matching benchmarks, and what is right for them: slow, plain, float64.
+"""Inputs for the matching benchmarks, and references: slow, plain, float64.
 
 The reference does what `jaxsel.match.omp` promises with one Cholesky factorisation
 after the other, and Lawson and Hanson's active set where weights must not be negative.
@@ -97,8 +97,8 @@ def last_layer(
         arrays = tuple(np.empty(shape, np.float32) for shape in shapes)
     else:
         arrays = _open(folder, "w+", shapes)
-    for at in _blocks(n):
-        arrays[0][at], arrays[1][at] = draw(at.stop - at.start)
+    for part in _blocks(n):
+        arrays[0][part], arrays[1][part] = draw(part.stop - part.start)
     if folder is not None:
         del arrays  # and its pages
         arrays = _open(folder, "r")
@@ -137,34 +137,34 @@ def columns(pool: Pool, ids: np.ndarray) -> np.ndarray:
     """Return inner products of some candidates with all, `[m, n]`."""
     atoms = [None if a is None else _wide(a[ids]) for a in (pool.features, pool.errors)]
     out = np.empty((len(ids), len(pool.features)))
-    for at in _blocks(out.shape[1]):
-        block = atoms[0] @ _wide(pool.features[at]).T
+    for part in _blocks(out.shape[1]):
+        block = atoms[0] @ _wide(pool.features[part]).T
         if pool.errors is not None:
-            block = (block + 1) * (atoms[1] @ _wide(pool.errors[at]).T)
-        out[:, at] = block
+            block = (block + 1) * (atoms[1] @ _wide(pool.errors[part]).T)
+        out[:, part] = block
     return out
 
 
 def correlations(pool: Pool, gradient: np.ndarray) -> np.ndarray:
     """Return all candidates' inner products with a gradient, `[n]`."""
     gradient, out = _wide(gradient), np.empty(len(pool.features))
-    for at in _blocks(len(out)):
-        features = _wide(pool.features[at])
+    for part in _blocks(len(out)):
+        features = _wide(pool.features[part])
         if pool.errors is None:
-            out[at] = features @ gradient
+            out[part] = features @ gradient
         else:
             through = features @ gradient[:-1] + gradient[-1]
-            out[at] = np.einsum("nc,nc->n", through, _wide(pool.errors[at]))
+            out[part] = np.einsum("nc,nc->n", through, _wide(pool.errors[part]))
     return out
 
 
 def lengths(pool: Pool) -> np.ndarray:
     """Return the candidates' squared lengths, `[n]`."""
     out = np.empty(len(pool.features))
-    for at in _blocks(len(out)):
-        out[at] = np.sum(_wide(pool.features[at]) ** 2, axis=1)
+    for part in _blocks(len(out)):
+        out[part] = np.sum(_wide(pool.features[part]) ** 2, axis=1)
         if pool.errors is not None:
-            out[at] = (out[at] + 1) * np.sum(_wide(pool.errors[at]) ** 2, axis=1)
+            out[part] = (out[part] + 1) * np.sum(_wide(pool.errors[part]) ** 2, axis=1)
     return out
 
 
@@ -173,7 +173,7 @@ def lengths(pool: Pool) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What matching should return: the chosen with a weight, and the objective."""
+    """Expected result of matching: candidates with a weight, and the objective."""
 
     indices: np.ndarray
     objective: float

@@ -1,4 +1,4 @@
-"""Two parties on loopback for `bench_mpc`: what they run, and what they count.
+"""Two parties on loopback for `bench_mpc`: their jobs, and the measured costs.
 
 The correlated randomness is party 0's (CrypTen's trusted first party): the dealer of a
 real run is a third process. Rounds and bytes between the two parties are the same.
@@ -50,7 +50,7 @@ class Compare:
 
 @dataclasses.dataclass
 class Ran:
-    """What a job took, and what came out of it.
+    """Cost and result of a job.
 
     Attributes:
         counts: Rounds, and bytes sent plus received, of each part; both parties count
@@ -59,7 +59,7 @@ class Ran:
         cpu_s: Of both parties, all threads, the making of the randomness included.
         peak_bytes: Of the party that took more, above what it used before.
         result: Opened scores `[n]`, or outcomes of comparisons.
-        rows: What was chosen.
+        rows: The chosen rows.
         passes: Of the choice.
     """
 
@@ -82,19 +82,19 @@ def run(job: Score | Compare) -> Ran:
     if not _running:
         _running.append(_Parties())
     try:
-        one, two = _running[0].call(job)
+        first, second = _running[0].call(job)
     except BaseException:
         _running.pop().kill()
         raise
-    pairs = ((one.result, two.result), (one.rows, two.rows))
+    pairs = ((first.result, second.result), (first.rows, second.rows))
     same = all(np.array_equal(*pair) for pair in pairs)
-    if one.counts != two.counts or not same:
-        raise RuntimeError(f"the parties differ: {one.counts} and {two.counts}")
-    peaks = [ran.peak_bytes for ran in (one, two) if ran.peak_bytes is not None]
+    if first.counts != second.counts or not same:
+        raise RuntimeError(f"the parties differ: {first.counts} and {second.counts}")
+    peaks = [ran.peak_bytes for ran in (first, second) if ran.peak_bytes is not None]
     return dataclasses.replace(
-        one,
-        wall_s=max(one.wall_s, two.wall_s),
-        cpu_s=one.cpu_s + two.cpu_s,
+        first,
+        wall_s=max(first.wall_s, second.wall_s),
+        cpu_s=first.cpu_s + second.cpu_s,
         peak_bytes=max(peaks, default=None),
     )
 
@@ -246,7 +246,7 @@ def _counted(ledger: Any, phase: str | None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _measured(ran: Ran) -> Iterator[None]:
-    """Take the time and memory of what happens inside, from a common start."""
+    """Measure time and peak memory of the block, after a barrier of both parties."""
     import mpc_bridge
 
     gc.collect()
@@ -268,10 +268,10 @@ def _measured(ran: Ran) -> Iterator[None]:
 
 def _memory(field: str) -> int | None:
     try:
-        found = re.search(rf"^{field}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
+        match = re.search(rf"^{field}:\s*(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def folder_for(proxy: Any, x: np.ndarray, mask: np.ndarray | None) -> str:

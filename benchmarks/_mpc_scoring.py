@@ -39,7 +39,7 @@ Samples = tuple[np.ndarray, "np.ndarray | None"]
 def side_by_side(
     read: str, heads: int, sizes: Mapping[str, Any]
 ) -> dict[str, Manifest]:
-    """Return what is compared like with like: masked, the folded plan, one block."""
+    """Return manifests to compare: all masked, of the folded plan, with one block."""
     exact = dataclasses.replace(EXACT, heads=heads)
     wide = dataclasses.replace(PAPER, heads=heads, hidden=16)
     ours = dataclasses.replace(OURS, heads=heads)
@@ -53,13 +53,13 @@ def side_by_side(
         "quadratic, polynomial": ours,
         "linear, polynomial": dataclasses.replace(ours, attention="linear"),
     }
-    found = {k: dataclasses.replace(s, read=read) for k, s in specs.items()}
-    return {k: proxy.manifest(s, **sizes) for k, s in found.items()}
+    chosen = {k: dataclasses.replace(s, read=read) for k, s in specs.items()}
+    return {k: proxy.manifest(s, **sizes) for k, s in chosen.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """A proxy with random weights: how it is run, and what its result must be."""
+    """A proxy with random weights: its run, and the expected result."""
 
     manifest: Manifest
     n: int
@@ -79,8 +79,8 @@ class Scoring:
             apart = np.abs(logits[:, 1] - logits[:, 0]).mean()
             for name in ("head.0.weight", "head.0.bias", "offset"):
                 arrays[name] /= apart
-        made = proxy.Proxy.from_arrays(self.manifest, arrays)
-        folder = _mpc.folder_for(proxy.with_bounds(made, x, mask), x, mask)
+        model = proxy.Proxy.from_arrays(self.manifest, arrays)
+        folder = _mpc.folder_for(proxy.with_bounds(model, x, mask), x, mask)
         clear = mpc_bridge.load(folder).scores(x, mask).numpy()
         job = _mpc.Score(folder, self.n, self.batch, self.keep)
 

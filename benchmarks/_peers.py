@@ -1,4 +1,4 @@
-"""What the KNN values are compared with: pyDVL, a torch loop, `argsort` in JAX.
+"""Peers of the KNN values: pyDVL, a torch loop, `argsort` in JAX.
 
 Each takes the points and how many of the validation points to use, and returns the call
 to be timed, which returns the mean KNN-Shapley values of the training points.
@@ -80,7 +80,7 @@ def jax_argsort(points: Points, m: int) -> Callable[[], object]:
         weights = 1 / jnp.maximum(jnp.arange(1, n + 1), k)
         norms = jnp.sum(x * x, axis=1)
 
-        def one(point):
+        def of_point(point):
             q, label = point
             order = jnp.argsort(norms - 2 * jnp.dot(x, q, precision="highest"))
             match = (y[order] == label).astype(x.dtype)
@@ -88,7 +88,7 @@ def jax_argsort(points: Points, m: int) -> Callable[[], object]:
             return jnp.zeros(n).at[order].set(jnp.cumsum(steps[::-1])[::-1])
 
         def add(total, chunk):
-            return total + jnp.sum(jax.vmap(one)(chunk), axis=0), None
+            return total + jnp.sum(jax.vmap(of_point)(chunk), axis=0), None
 
         chunks = (x_val.reshape(m // batch, batch, -1), y_val.reshape(-1, batch))
         return jax.lax.scan(add, jnp.zeros(n), chunks)[0] / m

@@ -1,4 +1,4 @@
-"""Owners with data for the benchmark of values across owners, and what is right."""
+"""Owners with data for the benchmark of values across owners, and references."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Owners:
     Attributes:
         x: `[owners, n, d]`, float32.
         y: `[owners, n]`, int32.
-        flipped: `[owners, n]`: whose label is wrong.
+        flipped: `[owners, n]`: True where the label is wrong.
         x_val: `[m, d]`.
         y_val: `[m]`.
         radius: Reaches about 5 % of the points.
@@ -46,7 +46,7 @@ class Owners:
 
     def data(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return the points and labels of each owner, by name."""
-        return {str(i): own for i, own in enumerate(zip(self.x, self.y, strict=True))}
+        return {str(i): pair for i, pair in enumerate(zip(self.x, self.y, strict=True))}
 
     def ask(self, epsilon: float | None) -> Valuation:
         """Ask all of them."""
@@ -71,11 +71,11 @@ def draw(owners: int, n: int, m: int, *, d: int = 32, seed: int = 0) -> Owners:
     y, y_val = labels[: owners * n].copy(), labels[owners * n :]
     y[flipped] += rng.integers(1, _CLASSES, size=int(flipped.sum()), dtype=np.int32)
     y %= _CLASSES
-    own, x_val = x[: owners * n], x[owners * n :]
-    some = own[: min(len(own), 20_000)].astype(np.float64)
-    gaps = ((x_val[:20, None] - some[None]) ** 2).sum(-1)
+    owned, x_val = x[: owners * n], x[owners * n :]
+    sample = owned[: min(len(owned), 20_000)].astype(np.float64)
+    gaps = ((x_val[:20, None] - sample[None]) ** 2).sum(-1)
     return Owners(
-        own.reshape(owners, n, d),
+        owned.reshape(owners, n, d),
         y.reshape(owners, n),
         flipped.reshape(owners, n),
         x_val,
@@ -93,7 +93,7 @@ def values(data: Owners, epsilon: float | None) -> Callable[[], Result]:
 
 
 def against_pooled(data: Owners, found: Result) -> dict[str, float]:
-    """Compare with all points in one place; say what a client sends."""
+    """Compare with values of the pooled points; return a client's bytes, too."""
     d = data.x.shape[-1]
     pooled = jaxsel.threshold_knn_shapley(
         data.x.reshape(-1, d),
@@ -103,10 +103,10 @@ def against_pooled(data: Owners, found: Result) -> dict[str, float]:
         radius=data.radius,
         n_classes=_CLASSES,
     ).values
-    own = np.concatenate([np.asarray(found[0][name].values) for name in data.data()])
+    split = np.concatenate([np.asarray(found[0][name].values) for name in data.data()])
     largest = float(np.abs(pooled).max())
     return {
-        "error": float(np.abs(own - pooled).max()) / largest,
+        "error": float(np.abs(split - pooled).max()) / largest,
         "bytes": float(_sent(data)),
         "auc": auc(data, found),
     }
@@ -116,22 +116,22 @@ def auc(data: Owners, found: Result) -> float:
     """Return how well low values point to wrong labels: area under the ROC curve."""
     from sklearn.metrics import roc_auc_score
 
-    own = np.stack([np.asarray(found[0][name].values) for name in data.data()])
-    return float(roc_auc_score(data.flipped.ravel(), -own.ravel()))
+    split = np.stack([np.asarray(found[0][name].values) for name in data.data()])
+    return float(roc_auc_score(data.flipped.ravel(), -split.ravel()))
 
 
 def _sent(data: Owners) -> int:
     """Count the bytes of all files that one client sends."""
     valuation = data.ask(None)
     owners = {
-        name: ValueOwner(valuation, *own, owner=name, max_epsilon=None)
-        for name, own in data.data().items()
+        name: ValueOwner(valuation, *pair, owner=name, max_epsilon=None)
+        for name, pair in data.data().items()
     }
     keys = [owner.keys() for owner in owners.values()]
     shares = [owner.share(keys) for owner in owners.values()]
     masked = [owner.masked(shares) for owner in owners.values()]
-    left = valuation.survivors(masked)
-    revealed = [owner.reveal(left) for owner in owners.values()]
+    survivors = valuation.survivors(masked)
+    revealed = [owner.reveal(survivors) for owner in owners.values()]
     sum_counts(valuation, keys, shares, masked, revealed)
-    each = zip(keys, shares, masked, revealed, strict=True)
-    return max(sum(len(message.to_bytes()) for message in own) for own in each)
+    messages = zip(keys, shares, masked, revealed, strict=True)
+    return max(sum(len(message.to_bytes()) for message in sent) for sent in messages)

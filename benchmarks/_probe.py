@@ -80,7 +80,7 @@ def _measure(case: Case, contender: Contender) -> dict[str, Any]:
 
 
 def _compile_seconds() -> list[float]:
-    """A list to which JAX appends what it spends on compilation from here on."""
+    """Return a list to which JAX appends each compilation's seconds from here on."""
     seconds: list[float] = []
 
     def listen(event: str, duration: float, **_: Any) -> None:
@@ -120,7 +120,7 @@ def _in_use() -> int | None:
 
 
 def _device_stats() -> dict[str, int] | None:
-    """What an accelerator's allocator counts; None on a CPU."""
+    """Return the statistics of an accelerator's allocator; None on a CPU."""
     jax = sys.modules.get("jax")
     return jax.devices()[0].memory_stats() if jax else None
 
@@ -130,8 +130,8 @@ def _status(field: str) -> int | None:
         text = _STATUS.read_text()
     except OSError:
         return None
-    found = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(rf"^{field}:\s*(\d+) kB$", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
 def _main(module: str, case_name: str, contender_name: str, *flags: str) -> None:

@@ -164,8 +164,8 @@ def gaussians(gap: float, share: float, seed: int, n: int = 2000) -> tuple[Any, 
     x = rng.normal(size=(n, 4)) + gap * y[:, None] * np.eye(4)[0]
     moved = rng.random(n) < share
     flipped = np.where(moved, 1 - y, y)
-    one = 1 / (1 + np.exp(-gap * (x[:, 0] - gap / 2)))
-    clean = np.where(flipped == 1, one, 1 - one)
+    probability = 1 / (1 + np.exp(-gap * (x[:, 0] - gap / 2)))
+    clean = np.where(flipped == 1, probability, 1 - probability)
     right = clean * (1 - share)
     return x, flipped, moved, 1 - right / (right + (1 - clean) * share)
 

@@ -1,4 +1,4 @@
-"""Recorded runs: reading them, and what one case of them says."""
+"""Recorded runs: reading them, and the figures of one case."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HISTORY = Path(__file__).parent / "history"
 
 def read(paths: Iterable[Path], *, quick: bool = False) -> list[Json]:
     """Return the records in files, by name: the full runs, or the quick ones."""
-    found = [json.loads(path.read_text()) for path in sorted(paths)]
-    return [record for record in found if record["quick"] == quick]
+    records = [json.loads(path.read_text()) for path in sorted(paths)]
+    return [record for record in records if record["quick"] == quick]
 
 
 def machine(device: Json) -> tuple[str, ...]:
-    """Return what two devices must share for their times to say the same."""
+    """Return the key of a machine: times compare between devices of an equal one."""
     return device["platform"], device["kind"], device["cpu"]
 
 
@@ -45,7 +45,7 @@ def latest(records: Iterable[Json]) -> dict[tuple[str, ...], tuple[Json, Json]]:
 
 
 def clock_of(record: Json, case: Json) -> str:
-    """Return "cpu_s" or "wall_s": what a second of the case is."""
+    """Return the clock of a case: "cpu_s" or "wall_s"."""
     return case.get("clock") or record["clock"]
 
 
@@ -61,11 +61,11 @@ def busy(record: Json, case: Json) -> float | None:
 
 
 def timed(row: Json) -> bool:
-    """Return whether a row is right and its times are those of what its name says.
+    """Return whether a row is right, and times the contender it names, and only it.
 
-    Old records time the second call of what had kept its result: by its own figures
-    in seconds the first took longer. Others time peers and references along with it,
-    as their notes say.
+    Old records time the second call of a contender that kept its result: by its own
+    figures in seconds the first took longer. Others include the time of peers and
+    references, as their notes say.
     """
     if row["status"] != "ok" or not row["wall_s"] or "time is in it" in row["note"]:
         return False

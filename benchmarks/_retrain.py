@@ -23,7 +23,7 @@ class Task:
         y: `[n]`.
         x_val: `[m, d]`.
         y_val: `[m]`.
-        orders: Permutations whose prefixes are looked at, `[30, n]`.
+        orders: Permutations; their prefixes are the masks, `[30, n]`.
     """
 
     x: np.ndarray
@@ -120,7 +120,7 @@ def _accuracy(task: Task, mask: np.ndarray, solver: str = "lbfgs") -> float:
 
 
 def scipy_accuracy(task: Task, mask: np.ndarray) -> float:
-    """Return the accuracy of what scikit-learn's `LogisticRegression` minimises."""
+    """Return the accuracy at the minimum of `LogisticRegression`'s objective."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
@@ -138,10 +138,10 @@ def scipy_accuracy(task: Task, mask: np.ndarray) -> float:
         return value, ((np.exp(logs) - right).T @ x + penalty * weights).ravel()
 
     options: Any = {"maxiter": 10_000, "gtol": 1e-6, "ftol": 1e-14}
-    found = minimize(
+    result = minimize(
         loss, np.zeros(penalty.size), jac=True, method="L-BFGS-B", options=options
     )
-    weights = found.x.reshape(penalty.shape)
+    weights = result.x.reshape(penalty.shape)
     scores = task.x_val @ weights[:, :-1].T + weights[:, -1]
     return float(np.mean(classes[scores.argmax(axis=1)] == task.y_val))
 
@@ -155,7 +155,7 @@ def sklearn_loo(task: Task, count: int) -> Call:
 
 
 def losses_of_leaving(task: Task, count: int) -> np.ndarray:
-    """Return what leaving out each of `count` points takes from the accuracy."""
+    """Return the loss of accuracy from leaving out each of `count` points."""
     return _without_each(task, count, _accuracy if has_digits() else scipy_accuracy)
 
 
@@ -163,12 +163,12 @@ def _without_each(
     task: Task, count: int, accuracy: Callable[[Task, np.ndarray], float]
 ) -> np.ndarray:
     whole = np.ones(len(task.y), bool)
-    full, found = accuracy(task, whole), []
+    full, losses = accuracy(task, whole), []
     for i in range(count):
         mask = whole.copy()
         mask[i] = False
-        found.append(full - accuracy(task, mask))
-    return np.array(found)
+        losses.append(full - accuracy(task, mask))
+    return np.array(losses)
 
 
 def pydvl_tmc(task: Task) -> Call:

@@ -1,4 +1,4 @@
-"""Inputs for the retrieval benchmarks, what is right for them, and the peers."""
+"""Inputs, reference results and peers for the retrieval benchmarks."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def binning_rows(pool: Pool) -> Callable[[], Any]:
 
 
 def table(n: int, m: int, columns: int, *, seed: int = 0) -> Pool:
-    """Draw a table whose columns have long tails, some longer than others."""
+    """Draw a table of log-normal columns, some with longer tails than others."""
     rng = np.random.default_rng(seed)
     shape = np.linspace(0.1, 2, columns)
     x = np.exp(rng.standard_normal((n, columns)) * shape)

@@ -36,7 +36,7 @@ class Session:
 
     Attributes:
         engine: Its name.
-        leak: What the choice opens.
+        leak: Leakage mode of the choice.
         n: Samples.
         keep: How many to choose.
         batch: Samples of a batch; None takes what fits the memory.
@@ -50,7 +50,7 @@ class Session:
 
 
 def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
-    """Run a session in a folder of `_mpc.folder_for`; return what it took."""
+    """Run a session in a folder of `_mpc.folder_for`; return its cost and figures."""
     from mpc_bridge import Result, run_local
     from mpc_bridge._config import (
         Appraisal,
@@ -62,8 +62,8 @@ def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
         Session as SessionConfig,
     )
 
-    there = Path(folder)
-    mask = there / "mask.npy"
+    source = Path(folder)
+    mask = source / "mask.npy"
     with tempfile.TemporaryDirectory() as out:
         outputs = [Path(out) / role for role in ("model", "data")]
         config = Config(
@@ -77,16 +77,16 @@ def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
             ),
             phases=(
                 PhaseConfig(
-                    manifest=there / "manifest.json",
+                    manifest=source / "manifest.json",
                     keep=job.keep,
                     batch_size=job.batch,
                 ),
             ),
             appraisal=Appraisal(mode="none"),
-            model_owner=ModelOwner(weights=(there,), output=outputs[0], measure=False),
+            model_owner=ModelOwner(weights=(source,), output=outputs[0], measure=False),
             data_owner=DataOwner(
                 inputs=(
-                    Inputs(x=there / "x.npy", mask=mask if mask.exists() else None),
+                    Inputs(x=source / "x.npy", mask=mask if mask.exists() else None),
                 ),
                 output=outputs[1],
                 measure=False,
@@ -95,16 +95,16 @@ def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
         used, began = _children(), time.perf_counter()
         run_local(config, notice=False)
         wall, used = time.perf_counter() - began, _children() - used
-        found = [Result.read(path) for path in outputs]
-    model = found[0]
-    choices = [result.total(place="choice") for result in found]
-    wholes = [result.total() for result in found]
+        results = [Result.read(path) for path in outputs]
+    model = results[0]
+    choices = [result.total(place="choice") for result in results]
+    wholes = [result.total() for result in results]
     scoring = [
         (whole.seconds - choice.seconds, whole.sent - choice.sent)
         for whole, choice in zip(wholes, choices, strict=True)
     ]
     # On ABY3 each number of the data owner's goes to two parties; on Cheetah none does.
-    inputs = 16 * np.load(there / "x.npy").size * (job.engine == "spu-aby3")
+    inputs = 16 * np.load(source / "x.npy").size * (job.engine == "spu-aby3")
     figures = {
         "scoring s": max(seconds for seconds, _ in scoring),
         "choosing s": max(choice.seconds for choice in choices),
@@ -133,9 +133,9 @@ def _prepare(manifest: Manifest, samples: Samples) -> tuple[str, np.ndarray]:
     engine_of("spu-cheetah").versions()  # or an ImportError
     x, mask = samples
     arrays = random_arrays(manifest)
-    made = proxy.Proxy.from_arrays(manifest, arrays)
-    folder = _mpc.folder_for(proxy.with_bounds(made, x, mask), x, mask)
-    return folder, np.asarray(made.scores(made.logits(x, mask)))
+    model = proxy.Proxy.from_arrays(manifest, arrays)
+    folder = _mpc.folder_for(proxy.with_bounds(model, x, mask), x, mask)
+    return folder, np.asarray(model.scores(model.logits(x, mask)))
 
 
 def _misplaced(rows: np.ndarray, clear: np.ndarray, keep: int) -> float:
@@ -296,7 +296,7 @@ def depth_case(*, quick: bool) -> Case[Samples]:
 
 
 def layer_case(*, quick: bool) -> Case[Samples]:
-    """One layer, the CLS row: what a sample takes, as more samples take more."""
+    """Return the case of one layer, the CLS row: cost a sample, from two sizes."""
     sizes = TINY if quick else BLOCK
     few, many = (2, 4) if quick else (8, 24)
     specs = {
@@ -326,7 +326,7 @@ def layer_case(*, quick: bool) -> Case[Samples]:
         ("spu-cheetah, linear", "KB one way", 5000, "KB one way a sample", "goal"),
         ("spu-cheetah, linear", "CPU s", 2, "CPU seconds a sample", "goal"),
     )
-    targets: list[Target] = [] if quick else [at_most(*each) for each in shown]
+    targets: list[Target] = [] if quick else [at_most(*figure) for figure in shown]
     return Case(
         name="secure layer",
         title=f"a layer on SPU: CLS row, 12 heads, hidden {sizes['hidden']}, length "
@@ -347,16 +347,16 @@ def _layer(
 ) -> Callable[[], Any]:
     x, mask = samples
     cut = (x[:few], None if mask is None else mask[:few])
-    folders = [_prepare(manifest, each) for each in (cut, samples)]
+    folders = [_prepare(manifest, part) for part in (cut, samples)]
 
     def call() -> Any:
         ran, sizes, wrong = [], [], 0.0
         for (folder, clear), n in zip(folders, (few, many), strict=True):
             keep = n // 2
-            one, figures = run(Session(engine, "rank", n, keep, few), folder)
-            ran.append(one)
+            outcome, figures = run(Session(engine, "rank", n, keep, few), folder)
+            ran.append(outcome)
             sizes.append(figures["scoring MB one way"] + figures["inputs MB"])
-            wrong += _misplaced(one.rows, clear, keep)
+            wrong += _misplaced(outcome.rows, clear, keep)
         figures = {
             "KB one way": 1e3 * (sizes[1] - sizes[0]) / (many - few),
             "CPU s": (ran[1].cpu_s - ran[0].cpu_s) / (many - few),

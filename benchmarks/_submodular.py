@@ -1,7 +1,7 @@
-"""Inputs for targeted choices, what the plain greedy algorithm chooses, and submodlib.
+"""Inputs for targeted choices, the plain greedy algorithm as reference, and submodlib.
 
-The choices of the peers are those of kernels `[n, m]` that are there: making these is
-timed, as ours makes its own.
+Peers choose by given kernels `[n, m]`: making these is timed, too, as ours makes its
+own.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ def _determinants(pool: Pool) -> np.ndarray:
         gains = np.where(free, np.log(rest[0]) - np.log(rest[1]), -np.inf)
         chosen[place] = best = gains.argmax()
         free[best] = False
-        for kernel, left, factor in zip(kernels, rest, factors, strict=True):
+        for kernel, remainder, factor in zip(kernels, rest, factors, strict=True):
             done = factor[:place]
             row = kernel[best] - done[:, best] @ done
-            factor[place] = row / np.sqrt(left[best])
-            left -= factor[place] ** 2
-            left[best] = 1.0  # chosen: not read again
+            factor[place] = row / np.sqrt(remainder[best])
+            remainder -= factor[place] ** 2
+            remainder[best] = 1.0  # chosen: not read again
     return chosen
 
 
 @functools.cache
 def expected(pool: Pool, objective: Objective) -> frozenset[int]:
-    """Return what the plain greedy algorithm chooses in float64."""
+    """Return the choice of the plain greedy algorithm in float64."""
     return frozenset(greedy(pool, objective, np.float64).tolist())
 
 
@@ -111,9 +111,9 @@ def submodlib(pool: Pool, objective: Objective) -> Callable[[], np.ndarray]:
                 "lambdaVal": L2,
                 "magnificationEta": ETA,
             }
-        made = kinds[objective](n=len(x), num_queries=len(hard), **options)
+        function = kinds[objective](n=len(x), num_queries=len(hard), **options)
         optimizer = "NaiveGreedy" if objective == "logdetmi" else "LazyGreedy"
-        found = made.maximize(budget=pool.budget, optimizer=optimizer)
-        return np.array([index for index, _ in found])
+        chosen = function.maximize(budget=pool.budget, optimizer=optimizer)
+        return np.array([index for index, _ in chosen])
 
     return call

@@ -51,7 +51,7 @@ class Line:
     Attributes:
         bench: The benchmark.
         case: Its case.
-        machine: What it was measured on.
+        machine: Device of the measurement.
         ours: Name and text of our contender: its time for each unit of work.
         peer: The closest peer, likewise; None if none was timed.
         ratios: First quartile, median and third of how many times as fast ours is.
@@ -81,18 +81,18 @@ def lines(records: Sequence[Json]) -> list[Line]:
     Ours is a case's first contender that was timed, except as `_OURS` says; the peer
     is the one beside which ours has the smallest ratio.
     """
-    made = [_line(record, case) for record, case in latest(records).values()]
-    return sorted((line for line in made if line), key=lambda x: (x.machine, x.bench))
+    result = [_line(record, case) for record, case in latest(records).values()]
+    return sorted((line for line in result if line), key=lambda x: (x.machine, x.bench))
 
 
 def _line(record: Json, case: Json) -> Line | None:
     clock = clock_of(record, case)
     rows = [row for row in case["contenders"] if timed(row)]
-    own = [row for row in rows if not row["peer"]]
-    if not own:
+    our_rows = [row for row in rows if not row["peer"]]
+    if not our_rows:
         return None
     named = _OURS.get((record["bench"], case["name"]))
-    ours = next((row for row in own if row["name"] == named), own[0])
+    ours = next((row for row in our_rows if row["name"] == named), our_rows[0])
     peers = [row for row in rows if row["peer"]]
     line = Line(
         record["bench"],
@@ -176,7 +176,7 @@ def _ratio(line: Line) -> str:
 
 
 def _untimed(records: Sequence[Json]) -> str:
-    """Name the cases whose right contenders have no time."""
+    """Name the cases without a usable time of any contender."""
     return ", ".join(
         f"{record['bench']} {case['name']}"
         for record, case in latest(records).values()

@@ -20,9 +20,9 @@ class Judged:
     Attributes:
         bench: The benchmark.
         case: Its case.
-        machine: What it was measured on.
+        machine: Device of the measurement.
         target: The figure to reach.
-        measured: What was measured, or None.
+        measured: The measured figure, or None.
         met: Whether it is reached; None if unknown.
         load: That of a busy machine, or None.
     """
@@ -37,7 +37,7 @@ class Judged:
 
 
 def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
-    """Return what was measured for a target, and whether it is met; None if unknown."""
+    """Return a target's measured figure, and whether it is met; None if unknown."""
     measured = _measured(target, case, clock)
     met = None
     if measured is not None and target.bound == "at least":
@@ -50,7 +50,7 @@ def judge(target: Target, case: Json, clock: str) -> dict[str, Any]:
 def rejudged(record: Json, case: Json) -> list[tuple[Target, dict[str, Any]]]:
     """Judge a recorded case's targets anew: how that is done may have changed since."""
     targets = [Target(**{k: t[k] for k in _FIELDS}) for t in case["targets"]]
-    return [(one, judge(one, case, clock_of(record, case))) for one in targets]
+    return [(target, judge(target, case, clock_of(record, case))) for target in targets]
 
 
 def judged(records: Sequence[Json]) -> list[Judged]:
@@ -72,13 +72,13 @@ def judged(records: Sequence[Json]) -> list[Judged]:
 
 def missed_musts(records: Sequence[Json]) -> list[str]:
     """Return lines of Markdown: every must that the latest runs miss, if any."""
-    musts = [one for one in judged(records) if one.target.level == "must"]
-    missed = [one for one in musts if one.met is False]
-    unknown = sum(one.met is None for one in musts)
+    musts = [must for must in judged(records) if must.target.level == "must"]
+    missed = [must for must in musts if must.met is False]
+    unknown = sum(must.met is None for must in musts)
     lines = [
-        f"- **{one.bench} {one.case}**, {one.target.text}: {number(one.measured)} "
-        f"({one.machine}{_at(one.load)})"
-        for one in missed
+        f"- **{must.bench} {must.case}**, {must.target.text}: {number(must.measured)} "
+        f"({must.machine}{_at(must.load)})"
+        for must in missed
     ]
     if not musts:
         return []

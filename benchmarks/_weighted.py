@@ -1,4 +1,4 @@
-"""Weighted KNN-Shapley as it was published, for the benchmark: quadratic in n.
+"""Published algorithm of weighted KNN-Shapley, for the benchmark: quadratic in n.
 
 Wang, Mittal and Jia, Efficient data Shapley for weighted nearest neighbor algorithms,
 AISTATS 2024, in plain NumPy, vectorised over ranks and sums. The authors' repository
@@ -23,10 +23,10 @@ from ._knn import Points
 
 BITS, WIDTH = 3, 5.0
 WHICH = range(0, 2000, 100)
-"""Ranks of the points whose values the peer computes, for one validation point."""
+"""Ranks of the points that the peer values, for one validation point."""
 
 CHECKED = [0, 1]
-"""Points whose values are compared, over all validation points."""
+"""Points of compared values, over all validation points."""
 
 
 def draw(n: int, m: int, d: int, *, k: int = 5) -> Points:
@@ -55,16 +55,16 @@ def loop(points: Points) -> Callable[[], np.ndarray]:
     return call
 
 
-def error(points: Points, found: Any) -> dict[str, float]:
+def error(points: Points, result: Any) -> dict[str, float]:
     """Compare with the published algorithm: of the largest value."""
-    if isinstance(found, np.ndarray):
-        return {"error": float(np.abs(found - loop(points)()).max())}
-    values = np.asarray(found.values)
-    if found.error_bound is None:
+    if isinstance(result, np.ndarray):
+        return {"error": float(np.abs(result - loop(points)()).max())}
+    values = np.asarray(result.values)
+    if result.error_bound is None:
         off = np.abs(values[CHECKED] - _expected(points)).max()
         return {"error": float(off / np.abs(values).max())}
     off = float(np.abs(values - np.asarray(ours(points)().values)).max())
-    bound = float(np.asarray(found.error_bound).max())
+    bound = float(np.asarray(result.error_bound).max())
     return {"certified": bound, "off": off, "beyond": max(0.0, off - bound)}
 
 
@@ -114,7 +114,7 @@ def published(votes: np.ndarray, k: int, which: Sequence[int]) -> np.ndarray:
     known = np.abs(source) <= far
     places = np.where(known, source + far, 0)
     values = np.zeros(len(which))
-    for at, i in enumerate(which):
+    for row, i in enumerate(which):
         vote, others = int(votes[i]), np.arange(n) != i
         # sets[m, s]: of one size, with the farthest at m, and this sum.
         sets = np.zeros((n, len(sums)))
@@ -139,5 +139,5 @@ def published(votes: np.ndarray, k: int, which: Sequence[int]) -> np.ndarray:
         value = total / n
         for m in range(max(i + 1, k), n):
             value += flips[m] / ((m + 1) * math.comb(m, k))
-        values[at] = value
+        values[row] = value
     return values

@@ -76,7 +76,7 @@ class Spread:
         weakref.finalize(self, stack.close)
 
     def run(self, number: int | None) -> np.ndarray:
-        """Return the values, computed by so many workers; None: in this process."""
+        """Return the values, computed by `number` workers; None: in this process."""
         executor = None if number is None else self._pools[number]
         result = value.tmc_shapley(self._utility, executor=executor, **self._options)
         return np.asarray(result.values)
@@ -107,8 +107,8 @@ def _workers(kind: str) -> Iterator[dict[int, Any]]:
         stack.callback(ray.shutdown)
         two = value.RayExecutor(num_cpus=1)
         # Each of its tasks takes both processors, so that there is one at a time.
-        one = value.RayExecutor(num_cpus=2)
-        yield {1: one, 2: two}
+        executor = value.RayExecutor(num_cpus=2)
+        yield {1: executor, 2: two}
 
 
 @contextlib.contextmanager

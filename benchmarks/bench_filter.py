@@ -206,18 +206,18 @@ def _at_most(contender: str, quantity: str, limit: float, words: str) -> Target:
 # Checks.
 
 
-def _exact(data: Losses, found: LossThreshold) -> dict[str, float]:
+def _exact(data: Losses, threshold: LossThreshold) -> dict[str, float]:
     """Compare with SciPy, there and at other thresholds."""
-    kept = data.losses[data.losses <= found.value]
+    kept = data.losses[data.losses <= threshold.value]
     others = np.quantile(data.losses, np.linspace(0.005, 1, 200))
-    near = found.value + np.array([-0.01, -0.001, 0.001, 0.01])
+    near = threshold.value + np.array([-0.01, -0.001, 0.001, 0.01])
     best = min(
         _filter.distance(data.benchmark, data.losses[data.losses <= t])
         for t in (*others, *near)
     )
     return {
-        "error": abs(found.distance - _filter.distance(data.benchmark, kept)),
-        "worse": found.distance - best,
+        "error": abs(threshold.distance - _filter.distance(data.benchmark, kept)),
+        "worse": threshold.distance - best,
     }
 
 
@@ -231,19 +231,19 @@ def _around(data: Losses, band: Band) -> dict[str, float]:
     return {"outside": float(not band.low <= value <= band.high)}
 
 
-def _streamed(data: LossFile, found: LossThreshold) -> dict[str, float]:
-    """Count what is kept at the benchmark's losses, chunk by chunk."""
+def _streamed(data: LossFile, threshold: LossThreshold) -> dict[str, float]:
+    """Check distance and number of kept losses by counts, chunk by chunk."""
     ordered, edges, kept = np.sort(data.benchmark), np.unique(data.benchmark), 0
     sides: tuple[Literal["left"], Literal["right"]] = "left", "right"
     counts = np.zeros((2, len(edges)), np.int64)
     for part in data.chunks():
-        part = np.sort(part[part <= found.value])
+        part = np.sort(part[part <= threshold.value])
         counts += [np.searchsorted(part, edges, side) for side in sides]
         kept += len(part)
     ours = np.array([np.searchsorted(ordered, edges, side) for side in sides])
     # The largest gap is at one of the benchmark's losses, or just before it.
     gap = np.abs(ours / len(ordered) - counts / kept).max()
-    return {"error": abs(gap - found.distance) + abs(kept - found.n_kept)}
+    return {"error": abs(gap - threshold.distance) + abs(kept - threshold.n_kept)}
 
 
 def _shared(data: Losses) -> dict[str, np.ndarray]:
@@ -254,11 +254,11 @@ def _shared(data: Losses) -> dict[str, np.ndarray]:
 def _messages(data: Losses, server: FilterServer) -> dict[str, float]:
     central = loss_threshold(data.benchmark, data.losses)
     wrong = np.sum(server.verdict.keeps(data.losses) != central.keeps(data.losses))
-    own, most = _shared(data), 0
-    again = filter_server(data.benchmark, [*own])
+    owners, most = _shared(data), 0
+    again = filter_server(data.benchmark, [*owners])
     while (question := again.question) is not None:
-        sent = [count_losses(question, own[c], client=c) for c in again.clients]
-        most = max(most, *(one.nbytes for one in sent))
+        sent = [count_losses(question, owners[c], client=c) for c in again.clients]
+        most = max(most, *(message.nbytes for message in sent))
         again = again.receive(sent)
     return {"wrong": float(wrong), "bytes": float(most), "rounds": server.round}
 

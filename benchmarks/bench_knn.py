@@ -257,20 +257,20 @@ def _whole_sort(row: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 @functools.lru_cache(maxsize=1)
 def _distances(m: int, n: int) -> jax.Array:
-    """Draw squared distances in 64 dimensions, about as dense as those of points."""
+    """Draw squared distances with the density of Gaussian points in 64 dimensions."""
     rows = jax.random.gamma(jax.random.key(0), 32.0, (m, n), "float32")
     return jax.block_until_ready(rows)
 
 
-def _few_smallest(rows: jax.Array, found: Any) -> dict[str, float]:
+def _few_smallest(rows: jax.Array, result: Any) -> dict[str, float]:
     """Compare the first hundred rows with a stable sort."""
     near, index = (
-        np.concatenate([*map(np.asarray, part)]) for part in zip(*found, strict=True)
+        np.concatenate([*map(np.asarray, part)]) for part in zip(*result, strict=True)
     )
     k = index.shape[1]
-    for row, mine, whose in zip(np.asarray(rows[:100]), near, index, strict=False):
+    for row, values, indices in zip(np.asarray(rows[:100]), near, index, strict=False):
         order = np.argsort(row, kind="stable")[:k]
-        if (order != whose).any() or (row[order] != mine).any():
+        if (order != indices).any() or (row[order] != values).any():
             return {"wrong": 1.0}
     return {"wrong": 0.0}
 

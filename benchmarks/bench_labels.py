@@ -70,9 +70,9 @@ def _ours(task: Predicted) -> Call:
     return lambda: jaxsel.find_label_errors(None, task.y, pred_probs=task.probs)
 
 
-def _same(task: Predicted, found: Any) -> Mapping[str, float]:
-    """Count the places at which the order is not that of the simplest way."""
-    rows = found.indices if isinstance(found, labels.LabelErrors) else found
+def _same(task: Predicted, result: Any) -> Mapping[str, float]:
+    """Compare the found rows with issues sorted by score, the plain implementation."""
+    rows = result.indices if isinstance(result, labels.LabelErrors) else result
     mask = labels.label_issues(task.probs, task.y)
     scores = labels.label_scores(task.probs, task.y, rank_by="self_confidence")
     wanted = np.flatnonzero(mask)
@@ -86,8 +86,8 @@ def _folds(name: str, rows: int | None) -> Case[Labelled]:
         learner = value.LogisticRegression(tol=tol)
         return lambda task: lambda: labels.cross_val_probs(learner, task.x, task.y)
 
-    def check(task: Labelled, found: np.ndarray) -> Mapping[str, float]:
-        off = np.abs(found - _labels.converged_probs(task))
+    def check(task: Labelled, probs: np.ndarray) -> Mapping[str, float]:
+        off = np.abs(probs - _labels.converged_probs(task))
         return {"off": float(off.mean()), "worst": float(off.max())}
 
     contenders = [
@@ -126,9 +126,9 @@ def _folds(name: str, rows: int | None) -> Case[Labelled]:
         unit="fold",
         contenders=contenders,
         targets=[
-            faster(one.name, "scikit-learn", "goal", 5)
-            for one in contenders
-            if not one.peer
+            faster(contender.name, "scikit-learn", "goal", 5)
+            for contender in contenders
+            if not contender.peer
         ],
         rounds=5,
     )
@@ -137,11 +137,11 @@ def _folds(name: str, rows: int | None) -> Case[Labelled]:
 def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
     def ours(task: Labelled) -> Call:
         def call() -> list[tuple[np.ndarray, np.ndarray]]:
-            found = []
+            results = []
             for seed in range(seeds):
                 errors = jaxsel.find_label_errors(task.x, task.flipped(seed)[0])
-                found.append((errors.scores, errors.indices))
-            return found
+                results.append((errors.scores, errors.indices))
+            return results
 
         return call
 
@@ -160,8 +160,8 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
         except ImportError:
             return None
 
-    def check(task: Labelled, found: Any) -> Mapping[str, float]:
-        return _judge(task, found, of_theirs(task))
+    def check(task: Labelled, results: Any) -> Mapping[str, float]:
+        return _judge(task, results, of_theirs(task))
 
     must = "not below cleanlab, paired over the seeds (upper 5 % bound of the loss)"
     return Case(
@@ -207,10 +207,10 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
     )
 
 
-def _judge(task: Labelled, found: Any, other: Any) -> dict[str, float]:
-    """Return AUC, AP, precision and recall, and what is gained on cleanlab."""
+def _judge(task: Labelled, results: Any, other: Any) -> dict[str, float]:
+    """Return AUC, AP, precision and recall, and the gains over cleanlab."""
     measured, gained = [], []
-    for seed, (scores, rows) in enumerate(found):
+    for seed, (scores, rows) in enumerate(results):
         _, wrong = task.flipped(seed)
         auc, ap = _labels.detection(scores, wrong)
         hits = wrong[rows].sum()

@@ -1,4 +1,4 @@
-"""What to buy without labels, against the published loop: `benchmarks.bench_market`."""
+"""Optimal design without labels, against the published loop: `bench_market`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Offer:
 
     @functools.cached_property
     def published(self) -> float:
-        """What the published loop reaches."""
+        """The objective of the published loop's weights."""
         return self.objective(_loop(self))
 
 
@@ -102,12 +102,12 @@ def _ours(offer: Offer) -> Callable[[], Design]:
     )
 
 
-def _beside(offer: Offer, found: Design) -> Mapping[str, float]:
-    reached = offer.objective(found.shares.astype(np.float64))
+def _beside(offer: Offer, design: Design) -> Mapping[str, float]:
+    reached = offer.objective(design.shares.astype(np.float64))
     return {
         "over the loop's": reached / offer.published,
-        "off": abs(found.objective[-1] / reached - 1),
-        "efficiency": found.efficiency,
+        "off": abs(design.objective[-1] / reached - 1),
+        "efficiency": design.efficiency,
     }
 
 

@@ -108,11 +108,11 @@ def _comparison(n: int) -> Case[int]:
 
 def _compared(n: int, ran: Ran) -> dict[str, float]:
     rounds, size = ran.counts["comparison"]
-    one, two = _mpc.pairs_of(n)
+    first, second = _mpc.pairs_of(n)
     return {
         "rounds": rounds,
         "bytes": size / n,
-        "wrong": np.sum((one > two) != ran.result.astype(bool)),
+        "wrong": np.sum((first > second) != ran.result.astype(bool)),
         "miscounted": abs(rounds - 8) + abs(size - 432 * n),
     }
 
@@ -120,7 +120,7 @@ def _compared(n: int, ran: Ran) -> dict[str, float]:
 def _reproduced(
     name: str, what: str, spec: Spec, share: float, quick: bool
 ) -> Case[Samples]:
-    """A block whose cost was measured before: 1 head and 12, all rows, plan "plain"."""
+    """Return the case of blocks measured before: 1 head and 12, plan "plain"."""
     sizes = TINY if quick else BLOCK
     n, rows = 2 if quick else 8, {}
     for (found, heads), measured in MEASURED.items():
@@ -249,19 +249,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _quickest(cases: Sequence[Case]) -> list[Case]:
-    """Leave out what starts processes to show again what others have shown."""
-    found = []
+    """Leave out contenders that repeat others at the cost of more processes."""
+    result = []
     for case in cases:
-        kept = QUICK.get(case.name, [one.name for one in case.contenders])
+        kept = QUICK.get(case.name, [c.name for c in case.contenders])
         if kept:
-            found.append(
+            result.append(
                 dataclasses.replace(
                     case,
-                    contenders=[one for one in case.contenders if one.name in kept],
+                    contenders=[c for c in case.contenders if c.name in kept],
                     rounds=min(case.rounds, _harness.QUICK_ROUNDS),
                 )
             )
-    return found
+    return result
 
 
 def _run(case: Case, clock: str) -> dict[str, Any]:
@@ -289,17 +289,17 @@ def _run(case: Case, clock: str) -> dict[str, Any]:
         rows.append(row)
         try:
             call = contender.make(inputs)
-            found = call()
+            outcome = call()
             row["figures"] = {
                 k: float(v) if math.isfinite(v) else None
-                for k, v in contender.check(inputs, found).items()
+                for k, v in contender.check(inputs, outcome).items()
             }
         except ImportError as error:
             row["status"], row["reason"] = "absent", str(error)
         except Exception as error:  # the others still run
             row["status"], row["reason"] = "failed", f"{type(error).__name__}: {error}"
         else:
-            _note(row, found)
+            _note(row, outcome)
             for name, limit in contender.limits.items():
                 value = row["figures"][name]
                 if value is None or value > limit:
@@ -319,8 +319,8 @@ def _run(case: Case, clock: str) -> dict[str, Any]:
     return result
 
 
-def _note(row: dict[str, Any], found: Any) -> None:
-    ran = found if isinstance(found, Ran) else found[0]
+def _note(row: dict[str, Any], result: Any) -> None:
+    ran = result if isinstance(result, Ran) else result[0]
     row["wall_s"].append(ran.wall_s)
     row["cpu_s"].append(ran.cpu_s)
     if ran.peak_bytes is not None:

@@ -46,7 +46,7 @@ def cases(*, quick: bool = False) -> list[Case]:
 
 
 def _instead(classes: int) -> str:
-    """Name what replaces the digits where scikit-learn is not installed."""
+    """Return a note on the data in place of the digits if scikit-learn is missing."""
     if classes < 10 or _retrain.has_digits():
         return ""
     return " (Gaussian, as there is no scikit-learn)"
@@ -61,11 +61,11 @@ def _utility(task: Task) -> value.ModelUtility:
 def _prefixes(task: Task, result: Any) -> dict[str, float]:
     """Compare 30 prefixes with scikit-learn, and the sum of values with the whole."""
     utility = _utility(task)
-    found = np.asarray(utility(_retrain.prefix_masks(task)))
+    accuracies = np.asarray(utility(_retrain.prefix_masks(task)))
     right = _retrain.prefix_accuracies(task)
     ends = utility(np.stack([np.zeros(utility.n, bool), np.ones(utility.n, bool)]))
     return {
-        "wrong prefixes": float(np.mean(np.abs(found - right) > 1e-6)),
+        "wrong prefixes": float(np.mean(np.abs(accuracies - right) > 1e-6)),
         "sum": abs(float(result.values.sum()) - float(ends[1] - ends[0])),
     }
 
@@ -121,11 +121,11 @@ def _tmc(
 
 def _steps(name: str, inputs: Callable[[], Task], n: int, count: int) -> Case[Task]:
     def ours(task: Task) -> Call:
-        given = task.x, task.y, task.x_val, task.y_val
+        arrays = task.x, task.y, task.x_val, task.y_val
         stop, key = value.MaxSamples(count), jax.random.key(0)
         learner = value.LogisticRegression()
         return lambda: value.g_shapley(
-            learner, *given, key=key, stop=stop, learning_rate=0.1
+            learner, *arrays, key=key, stop=stop, learning_rate=0.1
         )
 
     def check(task: Task, result: Any) -> Mapping[str, float]:
@@ -175,8 +175,8 @@ def _loo(
     def check(task: Task, result: Any) -> Mapping[str, float]:
         right = _retrain.losses_of_leaving(task, count)
         # scikit-learn stops early: a prediction near the border may differ.
-        found = np.asarray(result.values)[:count]
-        return {"error": float(np.abs(found - right).max())}
+        values = np.asarray(result.values)[:count]
+        return {"error": float(np.abs(values - right).max())}
 
     return Case(
         name=name,
@@ -214,12 +214,12 @@ def _network(name: str, n: int, count: int, platforms: tuple[str, ...]) -> Case[
         return np.random.default_rng(1).random((count, len(task.y))) < 0.5
 
     def together(task: Task) -> Call:
-        made, given, key = utility(task), masks(task), jax.random.key(0)
-        return lambda: made(given, key)
+        evaluate, subsets, key = utility(task), masks(task), jax.random.key(0)
+        return lambda: evaluate(subsets, key)
 
     def apart(task: Task) -> Call:
-        made, given, key = utility(task), masks(task), jax.random.key(0)
-        return lambda: np.concatenate([made(mask[None], key) for mask in given])
+        evaluate, subsets, key = utility(task), masks(task), jax.random.key(0)
+        return lambda: np.concatenate([evaluate(mask[None], key) for mask in subsets])
 
     def check(task: Task, result: Any) -> Mapping[str, float]:
         return {"worst": 1 - float(np.min(result))}

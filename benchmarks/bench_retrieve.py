@@ -179,8 +179,8 @@ def _targeted(objective: _submodular.Objective, n: int) -> Case[Pool]:
 
     def check(pool: Pool, result: Any) -> dict[str, float]:
         right = _submodular.expected(pool, objective)
-        found = getattr(result, "indices", result)
-        return {"missed": len(right - set(np.asarray(found).tolist())) / len(right)}
+        indices = getattr(result, "indices", result)
+        return {"missed": len(right - set(np.asarray(indices).tolist())) / len(right)}
 
     def pool(n: int) -> Pool:
         return _retrieval.clusters(n, m, d, k=k)
@@ -234,8 +234,8 @@ def _neighbours(pool: Pool, result: Any) -> dict[str, float]:
 
 
 def _chosen(pool: Pool, result: Any) -> dict[str, float]:
-    found = set(np.asarray(result.indices)[: len(result)].tolist())
-    return {"missed": len(_retrieval.coverage(pool) - found) / pool.budget}
+    chosen = set(np.asarray(result.indices)[: len(result)].tolist())
+    return {"missed": len(_retrieval.coverage(pool) - chosen) / pool.budget}
 
 
 def _differs(result: Any, expected: np.ndarray) -> dict[str, float]:

@@ -38,7 +38,7 @@ MIN_ROUNDS = 3
 """Two rounds of each are apart in one of three comparisons of the same code."""
 _RESAMPLES = 2000
 _BESIDE, _PLAIN = math.log(1.03), math.log(1.1)
-"""What an interval is widened by at least, beside peers and without, as logarithms."""
+"""Least widening of an interval, as a logarithm: with peers, and without."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Change:
         low: The interval's lower end.
         high: Its upper end.
         verdict: "faster", "slower", "within noise" or "too few rounds".
-        by: What it was measured against.
+        by: The reference that it was measured against.
     """
 
     bench: str
@@ -68,7 +68,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What can be said of two sets of records, and what cannot."""
+    """Result of a comparison: changes, and notes on cases that cannot be compared."""
 
     changes: Sequence[Change]
     notes: Sequence[str]
@@ -81,7 +81,7 @@ Found = Mapping[Key, tuple[Json, Json]]
 def compare(
     before: Sequence[Json], after: Sequence[Json], *, any_cores: bool = False
 ) -> Comparison:
-    """Compare what two sets of records have in common.
+    """Compare the cases that two sets of records have in common.
 
     Args:
         before: Records, of one device or several.
@@ -109,9 +109,9 @@ def compare(
             record = next(iter(lone[device].values()))[0]
             notes.append(f"only {side}, on {_name(record)}: {_listed(lone[device])}")
             continue
-        found, said = _compare_device(old[device], new[device])
-        changes += found
-        notes += said
+        changed, remarks = _compare_device(old[device], new[device])
+        changes += changed
+        notes += remarks
     return Comparison(changes, notes)
 
 
@@ -160,8 +160,8 @@ def _compare_device(old: Found, new: Found) -> tuple[list[Change], list[str]]:
             if who not in rows_a or who not in rows_b:
                 notes.append(f"{name}, {who}: not timed in both")
                 continue
-            found = _change(who, rows_a, rows_b, clock, drift)
-            changes.append(Change(*key, who, *found))
+            change = _change(who, rows_a, rows_b, clock, drift)
+            changes.append(Change(*key, who, *change))
         known = {row["name"] for row in case_a["contenders"]}
         notes += [
             f"{name}, {who}: not in A"
@@ -189,11 +189,11 @@ def _listed(keys: Iterable[Key]) -> str:
 
 
 def _differences(a: Json, b: Json) -> list[str]:
-    said = []
+    notes = []
     cores = a["device"]["cores"], b["device"]["cores"]
     if cores[0] != cores[1]:
-        said.append(f"{cores[0]} cores in A, {cores[1]} in B")
-    return said + [
+        notes.append(f"{cores[0]} cores in A, {cores[1]} in B")
+    return notes + [
         f"{name} {version} in A, {b['versions'][name]} in B"
         for name, version in a["versions"].items()
         if b["versions"].get(name, version) != version
@@ -237,17 +237,17 @@ def _change(
     drift: Sequence[float],
 ) -> tuple[float, float, float, str, str]:
     ours, peers = (_logs(a[who], clock), _logs(b[who], clock)), _peers(a, b)
-    found = [
+    intervals = [
         _interval(ours[0] - _logs(a[peer], clock), ours[1] - _logs(b[peer], clock))
         for peer in peers
     ]
     extra, by = _BESIDE, "beside " + ", ".join(peers)
     if not peers:
-        found = [_interval(*ours)]
+        intervals = [_interval(*ours)]
         extra, by = max([_PLAIN, *map(abs, drift)]), "plain times"
-    middle = float(np.mean([one[1] for one in found]))
-    low = min(one[0] for one in found) - extra
-    high = max(one[2] for one in found) + extra
+    middle = float(np.mean([interval[1] for interval in intervals]))
+    low = min(interval[0] for interval in intervals) - extra
+    high = max(interval[2] for interval in intervals) + extra
     rounds = min(len(side) for side in ours)
     verdict = "within noise"
     if rounds < MIN_ROUNDS:
@@ -307,43 +307,43 @@ def load(what: str, history: Path = HISTORY, *, quick: bool = False) -> list[Jso
     path = Path(what)
     if path.exists():
         files = path.glob("*.json") if path.is_dir() else [path]
-        found = read(files, quick=quick)
+        records = read(files, quick=quick)
     else:
-        found = [
+        records = [
             record
             for record in read(history.glob("*.json"), quick=quick)
             if record["date"].startswith(what)
             or len(what) >= 4
             and (record["revision"] or "").startswith(what)
         ]
-    if not found:
+    if not records:
         kind = "quick" if quick else "full"
         raise ValueError(
             f"{what}: expected a file or folder of {kind} runs (--quick says which), "
             f"or the revision or date of one in {history.name}/"
         )
-    return found
+    return records
 
 
-def markdown(found: Comparison) -> str:
+def markdown(result: Comparison) -> str:
     """Return a comparison as a table, and the notes below it."""
     body = [
         [
-            f"{one.bench} {one.case}",
-            one.contender,
-            number(one.ratio),
-            f"{number(one.low)} to {number(one.high)}",
-            one.verdict,
-            one.by,
+            f"{change.bench} {change.case}",
+            change.contender,
+            number(change.ratio),
+            f"{number(change.low)} to {number(change.high)}",
+            change.verdict,
+            change.by,
         ]
-        for one in found.changes
+        for change in result.changes
     ]
     head = ["case", "contender", "B / A", "95 %", "verdict", "by"]
-    return "\n".join([*table(head, body), "", *(f"- {note}" for note in found.notes)])
+    return "\n".join([*table(head, body), "", *(f"- {note}" for note in result.notes)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what changed.
+    """Print the changes between two sets of records.
 
     Returns:
         The exit status: 1 if a contender is slower by more than `--fail-above`.
@@ -368,22 +368,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             load(what, args.history, quick=args.quick)
             for what in (args.before, args.after)
         )
-        found = compare(before, after, any_cores=args.any_cores)
+        comparison = compare(before, after, any_cores=args.any_cores)
     except ValueError as error:
         parser.error(str(error))
-    print(markdown(found))
+    print(markdown(comparison))
     if args.fail_above is None:
         return 0
     # The interval's lower end: what is slower for sure.
     failed = [
-        one
-        for one in found.changes
-        if one.verdict == "slower" and one.low > args.fail_above
+        change
+        for change in comparison.changes
+        if change.verdict == "slower" and change.low > args.fail_above
     ]
-    for one in failed:
+    for change in failed:
         print(
-            f"FAILED: {one.bench} {one.case}, {one.contender}: at least "
-            f"{number(one.low)} times as long, at most {args.fail_above:g} allowed"
+            f"FAILED: {change.bench} {change.case}, {change.contender}: at least "
+            f"{number(change.low)} times as long, at most {args.fail_above:g} allowed"
         )
     return 1 if failed else 0
 

@@ -125,19 +125,19 @@ def ours(table: Any, n: int, budget: int, seeds: int) -> dict[str, Any]:
 
 
 def of_kinds(names: Iterable[str], n: int, seeds: int) -> int:
-    """Print the errors of plain estimates in multiples of those of adjusted ones."""
+    """Print the ratio of the errors of plain estimates to adjusted ones."""
     for name in names:
         game = _game(GAMES[name](n), n)
         for kind in ("shapley", "banzhaf", "beta"):
             options: dict[str, Any] = {"kind": kind, "alpha": 4.0}
             exact = np.asarray(value.exact_semivalue(game, **options).values)
-            for each in FEW_A_POINT:
-                estimate = partial(value.estimate_semivalue, game, each * n, **options)
+            for times in FEW_A_POINT:
+                estimate = partial(value.estimate_semivalue, game, times * n, **options)
                 plain, adjusted = (
                     _error(partial(estimate, method=method), exact, seeds)
                     for method in ("plain", "adjusted")
                 )
-                print(name, kind, each, f"{plain / adjusted:.2f}", flush=True)
+                print(name, kind, times, f"{plain / adjusted:.2f}", flush=True)
     return 0
 
 

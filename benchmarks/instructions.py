@@ -59,12 +59,12 @@ def measure(native: Path = NATIVE) -> dict[str, float]:
         source = Path(__file__).parent / "counts.cc"
         _run([*command, "-o", str(program), str(source)])
         names = dict.fromkeys([*OPERATIONS, *OPERATIONS.values()])
-        found = {name: _count(valgrind, program, name) for name in names}
+        counts = {name: _count(valgrind, program, name) for name in names}
     for name, textbook in OPERATIONS.items():
-        if found[name][1] != found[textbook][1]:
+        if counts[name][1] != counts[textbook][1]:
             raise RuntimeError(f"{name}: not what {textbook} finds")
     return {
-        name: found[name][0] / found[textbook][0]
+        name: counts[name][0] / counts[textbook][0]
         for name, textbook in OPERATIONS.items()
     }
 
@@ -87,16 +87,16 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def recorded() -> dict[str, float]:
-    """Return what `regression.toml` says of each operation."""
+    """Return each operation's recorded instructions, from `regression.toml`."""
     return tomllib.loads(RECORDED.read_text())["instructions"]
 
 
-def regressions(found: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+def regressions(counts: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
     """Return a sentence for each operation that executes a fifth more than before."""
     return [
         f"{name}: {number(share)} of its textbook form's instructions, "
         f"{number(before[name])} recorded, {number(before[name] * LIMIT)} allowed"
-        for name, share in found.items()
+        for name, share in counts.items()
         if share > LIMIT * before[name]
     ]
 
@@ -107,18 +107,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", action="store_true", help="record what is counted")
     args = parser.parse_args(argv)
     try:
-        found = measure()
+        ratios = measure()
     except FileNotFoundError as error:
         print(error)
         return 2
     if args.update:
         head = RECORDED.read_text().split("[instructions]\n")[0]
-        counts = "".join(f'"{name}" = {share:.4f}\n' for name, share in found.items())
+        counts = "".join(f'"{name}" = {share:.4f}\n' for name, share in ratios.items())
         RECORDED.write_text(f"{head}[instructions]\n{counts}")
     before = recorded()
-    for name, share in found.items():
+    for name, share in ratios.items():
         print(f"{name}: {number(share)}, recorded {number(before[name])}")
-    failed = regressions(found, before)
+    failed = regressions(ratios, before)
     for line in failed:
         print(f"FAILED: {line}")
     return 1 if failed else 0

@@ -153,15 +153,15 @@ def measure(
         exact = value.exact_semivalue(
             utility, kind=estimator.kind, **estimator.options
         ).values
-        found = [estimator(utility, jax.random.key(100 + s)) for s in range(seeds)]
-        runs[name] = *_numbers(found), np.asarray(exact, np.float64), np.ptp(table)
+        results = [estimator(utility, jax.random.key(100 + s)) for s in range(seeds)]
+        runs[name] = *_numbers(results), np.asarray(exact, np.float64), np.ptp(table)
     return _row(runs)
 
 
-def _numbers(found: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+def _numbers(results: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     return (
-        np.stack([np.asarray(v.values, np.float64) for v in found]),
-        np.stack([np.asarray(v.stderr, np.float64) for v in found]),
+        np.stack([np.asarray(v.values, np.float64) for v in results]),
+        np.stack([np.asarray(v.stderr, np.float64) for v in results]),
     )
 
 
@@ -189,8 +189,8 @@ def of_passes(make: Callable[..., Any], seeds: int) -> Row:
     runs: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, float]] = {}
     for name, data in _tables(6).items():
         estimate, exact = make(*data)
-        found = [estimate(jax.random.key(100 + s)) for s in range(seeds)]
-        runs[name] = *_numbers(found), exact, 1.0
+        results = [estimate(jax.random.key(100 + s)) for s in range(seeds)]
+        runs[name] = *_numbers(results), exact, 1.0
     return _row(runs)
 
 
@@ -198,8 +198,8 @@ def _of_bags(x: Any, y: Any, x_val: Any, y_val: Any) -> Any:
     """Return `data_oob`, and its exact values by enumeration of all bags."""
     n, learner = len(x), value.NearestCentroid()
     draws = [
-        np.bincount(some, minlength=n)
-        for some in itertools.combinations_with_replacement(range(n), n)
+        np.bincount(bag, minlength=n)
+        for bag in itertools.combinations_with_replacement(range(n), n)
     ]
     counts = np.array(draws, np.float32)
     often = [math.factorial(n) / math.prod(map(math.factorial, c)) for c in draws]
@@ -222,7 +222,7 @@ def _of_steps(x: Any, y: Any, x_val: Any, y_val: Any) -> Any:
         x=jax.numpy.asarray(scaled[0], np.float32), y=jax.numpy.asarray(y), n_classes=2
     )
     ranks = np.array([*itertools.permutations(range(n))], np.int32)
-    found = value.linear_passes(
+    result = value.linear_passes(
         learner,
         "accuracy",
         data,
@@ -232,7 +232,7 @@ def _of_steps(x: Any, y: Any, x_val: Any, y_val: Any) -> Any:
         jax.random.key(0),
         rate,
     )
-    gained = np.diff(np.asarray(found, np.float64), axis=1)
+    gained = np.diff(np.asarray(result, np.float64), axis=1)
     exact = np.take_along_axis(gained, ranks, axis=1).mean(0)
     options: dict[str, Any] = {
         "learning_rate": rate,

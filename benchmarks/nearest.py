@@ -186,11 +186,11 @@ def as_text(
         "| value | training points | difference | jaxsel, ms | shapiq, ms | times |",
         "|---|---|---|---|---|---|",
     ]
-    for name, gap, mine, peer in rows:
+    for name, gap, ours, peer in rows:
         size = min(FEW, n) if name == "weighted" else n
-        times = f"{peer / mine:.0f}" if gap <= EQUAL else "differs: not compared"
+        times = f"{peer / ours:.0f}" if gap <= EQUAL else "differs: not compared"
         lines.append(
-            f"| {TITLES[name]} | {size} | {gap:.0e} | {1e3 * mine:.3g} | "
+            f"| {TITLES[name]} | {size} | {gap:.0e} | {1e3 * ours:.3g} | "
             f"{1e3 * peer:.4g} | {times} |"
         )
     return "\n".join(lines) + "\n"

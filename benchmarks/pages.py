@@ -89,7 +89,7 @@ def fill(text: str, cases: Cases, lines: Sequence[Line]) -> str:
         ValueError: If a place has a name that is not in `PLACES`.
     """
 
-    def made(place: re.Match[str]) -> str:
+    def replacement(place: re.Match[str]) -> str:
         name = place[1]
         if name not in PLACES:
             raise ValueError(
@@ -98,7 +98,7 @@ def fill(text: str, cases: Cases, lines: Sequence[Line]) -> str:
         body = "\n".join(PLACES[name](cases, lines))
         return f"<!-- from records: {name} -->\n\n{body}\n\n<!-- end -->"
 
-    return PLACE.sub(made, text)
+    return PLACE.sub(replacement, text)
 
 
 def pages() -> list[Path]:
@@ -110,7 +110,7 @@ def pages() -> list[Path]:
 
 def on_record(records: Sequence[Json]) -> tuple[Cases, list[Line]]:
     """Return the latest cases and lines of the CPU that most records come from."""
-    records = [one for one in records if one["device"]["platform"] == PLATFORM]
+    records = [record for record in records if record["device"]["platform"] == PLATFORM]
     cases = {(key[-2], key[-1]): value for key, value in latest(records).items()}
     return cases, _summary.lines(records)
 
@@ -120,7 +120,7 @@ def _rows(case: Json) -> dict[str, Json]:
 
 
 def _said(line: Line) -> str:
-    """Return a ratio, with what is wrong about it."""
+    """Return a ratio, with the marks of its caveats."""
     wall = " (wall)" if line.wall else ""
     return f"{number(line.ratios[1])}{wall}{line.marks}"
 
@@ -305,14 +305,14 @@ def _first_calls(cases: Cases, lines: Sequence[Line]) -> list[str]:
     for name, text in sizes.items():
         row = _rows(cases["jobs", f"first {name}"][1])["jaxsel"]
         seconds = [statistics.median(row["cpu_s"]), row["figures"]["all_cpu_s"]]
-        cells = [f"{one:.1f}" for one in seconds]
+        cells = [f"{value:.1f}" for value in seconds]
         body.append([f"`{name.split(',')[0]}`", text, *cells])
-    made = table(["first call", "", "CPU seconds", "with imports, one run"], body)
+    result = table(["first call", "", "CPU seconds", "with imports, one run"], body)
     loads = [busy(*cases["jobs", f"first {name}"]) for name in sizes]
     if any(loads):
         top = max(load for load in loads if load)
-        made += ["", *_text(f"The machine was busy, at a load of up to {top:.0f}.")]
-    return made
+        result += ["", *_text(f"The machine was busy, at a load of up to {top:.0f}.")]
+    return result
 
 
 def _spread(cases: Cases, lines: Sequence[Line]) -> list[str]:

@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         data, owners = _drawn(draw)
         for cheat in range(2 if args.quick else OWNERS):
             for count in copies:
-                given, whose = _copied(data, owners, cheat, count)
+                arrays, whose = _copied(data, owners, cheat, count)
                 for name, of in VALUES.items():
-                    found = of(given, whose)
-                    at = found.index.index(cheat)
-                    totals[name, count].append(float(found.values[at]))
+                    result = of(arrays, whose)
+                    rank = result.index.index(cheat)
+                    totals[name, count].append(float(result.values[rank]))
             print(f"draw {draw}, owner {cheat} done", flush=True)
     text = _as_text(totals, copies)
     print(text)

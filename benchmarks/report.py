@@ -140,7 +140,7 @@ def _contenders(record: Json, case: Json) -> list[str]:
 
 
 def _note(record: Json, case: Json, row: Json) -> str:
-    """Return what is said of a row; old ones named "hybrid" sorted on CPUs."""
+    """Return the note of a row; old rows named "hybrid" sorted on CPUs."""
     old = record["device"]["platform"] == "cpu" and "threads" not in case
     if (record["bench"], row["name"]) == ("knn", "hybrid") and old:
         return "exact values: that call sorts where operations are compiled"
@@ -250,7 +250,7 @@ def _threads(record: Json, case: Json) -> str:
 
 
 def _limit(record: Json, case: Json) -> str:
-    """Say what the machine can do, where that bounds the case."""
+    """Return the machine's peak rates in words, where they bound the case."""
     limits = record.get("limits")
     if not limits or not (case.get("flops") or case.get("bytes")):
         return ""
@@ -262,8 +262,8 @@ def _limit(record: Json, case: Json) -> str:
 
 
 def _versions(record: Json) -> str:
-    found = (f"{name} {version}" for name, version in record["versions"].items())
-    return f"{record['date']}: {', '.join(found)}.\n"
+    parts = (f"{name} {version}" for name, version in record["versions"].items())
+    return f"{record['date']}: {', '.join(parts)}.\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -286,8 +286,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"no chart: {error}", file=sys.stderr)
     args.out.write_text(document(records, chart))
     print(*missed_musts(records), sep="\n", file=sys.stderr)
-    musts = [one for one in judged(records) if one.target.level == "must"]
-    return 1 if any(one.met is False for one in musts) else 0
+    musts = [must for must in judged(records) if must.target.level == "must"]
+    return 1 if any(must.met is False for must in musts) else 0
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def rankings(
         "cleanlab, default penalty": _labels.cleanlab_search(task.x, y)[0],
         "cleanlab, searched penalty": searched_scores(task, y, scale=scale),
     }
-    return {name: _labels.detection(one, wrong) for name, one in scores.items()}
+    return {name: _labels.detection(values, wrong) for name, values in scores.items()}
 
 
 def searched_scores(

@@ -40,25 +40,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     runs = QUICK if args.quick else RUNS
     sizes = [args.size] if args.size else runs.values()
-    found = [_in_a_process(*size) for size in sizes]
-    for one in found:
-        print(json.dumps(one))
-    if len(found) == 2:
-        ratio = found[1]["cpu_ns_a_pair"] / found[0]["cpu_ns_a_pair"]
+    rows = [_in_a_process(*size) for size in sizes]
+    for row in rows:
+        print(json.dumps(row))
+    if len(rows) == 2:
+        ratio = rows[1]["cpu_ns_a_pair"] / rows[0]["cpu_ns_a_pair"]
         print(f"CPU time a pair, split to one device: {ratio:.2f}")
-    return int(any(one["error"] > 1e-5 for one in found))
+    return int(any(row["error"] > 1e-5 for row in rows))
 
 
 def _in_a_process(n: int, m: int, d: int, devices: int) -> dict[str, Any]:
     count = f"--xla_force_host_platform_device_count={devices}"
-    given = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": count}
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": count}
     # Else glibc keeps what arrays of up to 32 MB have left, some 150 MB here.
-    given["MALLOC_MMAP_THRESHOLD_"] = str(1 << 20)
+    environment["MALLOC_MMAP_THRESHOLD_"] = str(1 << 20)
     size = [str(number) for number in (n, m, d, devices)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.split", "--here", "--size", *size],
         cwd=ROOT,
-        env=os.environ | given,
+        env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -90,17 +90,17 @@ def _measure(n: int, m: int, d: int, devices: int) -> dict[str, Any]:
         mesh = jaxsel.make_mesh()
         split = jax.NamedSharding(mesh, jax.P("data"))
 
-        def own(index: Any) -> np.ndarray:
+        def local_rows(index: Any) -> np.ndarray:
             return draw(y[index[0]], index[0].start or 0)
 
-        x = jax.make_array_from_callback((n, d), split, own)
+        x = jax.make_array_from_callback((n, d), split, local_rows)
         options = {"mesh": mesh, "split": "training"}
     else:
         x = draw(y, 0)
 
     def value(count: int) -> np.ndarray:
-        found = jaxsel.knn_shapley(x, y, x_val[:count], y_val[:count], k=K, **options)
-        return np.asarray(found.values)
+        result = jaxsel.knn_shapley(x, y, x_val[:count], y_val[:count], k=K, **options)
+        return np.asarray(result.values)
 
     before, start = _peak_gb(), time.perf_counter()
     value(4 * devices)  # compiles

@@ -1,4 +1,4 @@
-"""Gradients that the caller has as a matrix."""
+"""Dense gradients: the rows of a matrix in memory."""
 
 from __future__ import annotations
 

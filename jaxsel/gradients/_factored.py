@@ -44,10 +44,10 @@ class LayerFactors:
 class Factored(Oracle):
     """Gradients of one or several dense layers, through their factors.
 
-    Two candidates' inner product is, summed over layers, that of their deltas times
-    that of their inputs (plus 1 for the bias): O(in + out) instead of O(in · out). A
-    gradient has the form of a tuple with an array of shape `[in, out]` for each layer,
-    `[in + 1, out]` with a bias, which comes last.
+    Two candidates' inner product is the sum over layers of the inner product of their
+    deltas times that of their inputs (plus 1 for the bias): O(in + out) instead of
+    O(in · out). A gradient has the form of a tuple with an array of shape `[in, out]`
+    for each layer, `[in + 1, out]` with a bias, which comes last.
 
     Attributes:
         layers: One or more.
@@ -88,16 +88,18 @@ def _diag(layer: LayerFactors) -> jax.Array:
         return deltas * (jnp.sum(layer.inputs**2, axis=-1) + float(layer.bias))
     positions = layer.deltas.shape[1]
 
-    def one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+    # ‖Σ_t x_t δ_tᵀ‖² = Σ_st (x_s · x_t) (δ_s · δ_t): two matrices of positions.
+    def squared_length(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
         deltas, inputs = sample
         alike = _dot(inputs, inputs.T) + float(layer.bias)
         return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
-    return map_rows(one, (layer.deltas, layer.inputs), batch_size=batch)
+    return map_rows(squared_length, (layer.deltas, layer.inputs), batch_size=batch)
 
 
 def _corr(layer: LayerFactors, v: jax.Array) -> jax.Array:
+    # <x δᵀ, V> = (xᵀ V) · δ; the last row of V belongs to the bias, with input 1.
     rows = layer.inputs.shape[-1]
     through = _dot(layer.inputs, v[:rows])
     if layer.bias:
@@ -124,7 +126,7 @@ def _combine(layer: LayerFactors, weights: jax.Array) -> jax.Array:
 
 
 def _group(layer: LayerFactors, rows: jax.Array, shares: jax.Array) -> LayerFactors:
-    """Return a layer whose samples are groups: a group has its members' positions."""
+    """Return the layer of groups of samples: a group has its members' positions."""
     scale = shares.reshape(*shares.shape, *[1] * (layer.deltas.ndim - 1))
     deltas, inputs = layer.deltas[rows] * scale, layer.inputs[rows]
     deltas = deltas.reshape(len(rows), -1, deltas.shape[-1])
@@ -133,7 +135,7 @@ def _group(layer: LayerFactors, rows: jax.Array, shares: jax.Array) -> LayerFact
 
 
 def _outer(layer: LayerFactors, deltas: jax.Array, inputs: jax.Array) -> jax.Array:
-    """The sum of the outer products of inputs and deltas, and that of the deltas."""
+    """Return the sum of outer products of inputs and deltas, then the sum of deltas."""
     gradient = _dot(inputs.T, deltas)
     if not layer.bias:
         return gradient

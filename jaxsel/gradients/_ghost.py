@@ -37,7 +37,7 @@ def ghost(
     wrt: Wrt = None,
     chunk_size: int | None = None,
 ) -> Factored:
-    """Describe gradients by the inputs and the deltas of the layers they belong to.
+    """Describe gradients by their layers' inputs and deltas (ghost gradients).
 
     One forward and one backward pass over all examples, whatever framework the model
     is written in: the loss is traced, and the parameters are followed through it. The
@@ -130,7 +130,9 @@ def _traced(
         args = [*views, *parameters.others, *jax.tree.leaves(example)]
         return tape.run(traced, args)[0]
 
-    def one(example: Any) -> tuple[LayerFactors, ...]:
+    # Zeros are added to each layer's output (taps): the loss's gradient by them is the
+    # layer's delta. A first run, abstract, finds their shapes.
+    def layers(example: Any) -> tuple[LayerFactors, ...]:
         plan = Tape()
         jax.eval_shape(functools.partial(run, plan), example)
 
@@ -140,22 +142,22 @@ def _traced(
 
         zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
         zeros = vary(zeros, example)
-        deltas, seen = gradient_and_rest(tapped)(zeros)
-        for product, inputs in zip(plan.products, seen, strict=True):
+        deltas, inputs_of = gradient_and_rest(tapped)(zeros)
+        for product, inputs in zip(plan.products, inputs_of, strict=True):
             product.inputs = inputs
         for use in plan.uses:
             use.delta = deltas[use.tap]
         return _layers(parameters.form.paths, plan.uses)
 
-    per_example = activations(one, first_row(examples))
+    per_example = activations(layers, first_row(examples))
     rows = rows_of(examples, per_example, chunk_size)
-    return map_rows(jax.vmap(one), examples, rows)
+    return map_rows(jax.vmap(layers), examples, rows)
 
 
 def _layers(
     paths: Sequence[str], uses: Sequence[Product | Sum]
 ) -> tuple[LayerFactors, ...]:
-    """Put the layers of one example together from every use of a parameter."""
+    """Assemble the layers of one example from all uses of the parameters."""
     groups: dict[str, list[_Group]] = {}
     sums: dict[str, list[Sum]] = {}
     for path in paths:
@@ -188,6 +190,8 @@ def _groups(products: Sequence[Product]) -> list[_Group]:
         return [[(products[0], False)]]
     groups: list[tuple[np.ndarray, _Group]] = []
     for product in products:
+        # Equal arrays of indices: the same kernel, used twice, or transposed, as tied
+        # weights are. Positions are then concatenated; partial overlap is refused.
         index = product.index()
         for other, group in groups:
             if np.array_equal(index, other):
@@ -208,7 +212,7 @@ def _groups(products: Sequence[Product]) -> list[_Group]:
 def _kernels(
     groups: dict[str, list[_Group]], sums: dict[str, list[Sum]]
 ) -> dict[str, str]:
-    """Return the kernel's path for each bias that is added wherever that is used."""
+    """Return the path of the kernel for each bias added to all of its products."""
     kernels: dict[str, str] = {}
     for path, uses in sums.items():
         products = [use.product for use in uses if use.product is not None]
@@ -234,6 +238,7 @@ def _layer(group: _Group, bias: bool) -> LayerFactors:
     deltas = jnp.concatenate([deltas for _, deltas in pairs])
     if len(inputs) == 1:
         return LayerFactors(deltas[0], inputs[0], bias)
+    # Of two exact representations the one with fewer numbers.
     if inputs.size + deltas.size < inputs.shape[1] * deltas.shape[1]:
         return LayerFactors(deltas, inputs, bias)
     gradient = jnp.matmul(inputs.T, deltas, precision="highest").reshape(-1)
@@ -243,5 +248,5 @@ def _layer(group: _Group, bias: bool) -> LayerFactors:
 
 
 def _written_out(gradient: jax.Array) -> LayerFactors:
-    """A layer whose one delta is 1: its input is the gradient itself."""
+    """Return a layer with one delta, of 1: its input is the gradient itself."""
     return LayerFactors(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)

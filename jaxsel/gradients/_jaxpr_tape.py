@@ -1,4 +1,4 @@
-"""Following parameters through the loss of one example, to the layers that use them.
+"""Tracing of parameters through the jaxpr of one example's loss, to their layers.
 
 The loss is traced to a jaxpr, which is then run with a zero added, a *tap*, to the
 output of every layer that uses a selected parameter. The loss's derivative by the tap
@@ -56,7 +56,7 @@ class View:
         )
 
     def spread(self, shape: Sequence[int]) -> View:
-        """Repeat it to a shape, as sums and products do with axes of size 1."""
+        """Broadcast the view to a shape."""
 
         def step(x: Any) -> jax.Array:
             return jnp.broadcast_to(x, shape)
@@ -77,7 +77,7 @@ class View:
             return np.asarray(self.apply(places.reshape(self.leaf.shape)))
 
     def back(self, delta: jax.Array) -> jax.Array:
-        """Return the derivative by the parameter, flat, from that by the view."""
+        """Return the derivative by the parameter, flat, given the one by the view."""
         shape = jax.ShapeDtypeStruct(self.leaf.shape, delta.dtype)
         return transpose(self.apply, shape)(delta)[0].reshape(-1)
 
@@ -89,7 +89,7 @@ class Product:
     Attributes:
         view: The parameter.
         tap: Which tap is at the output.
-        inputs: What the kernel multiplies, `[positions, in]`.
+        inputs: Inputs of the kernel, `[positions, in]`.
         deltas: Brings the derivative by the tap to `[positions, out]`.
         index: Where in the parameter each entry of the kernel `[in, out]` comes from.
         delta: The derivative by the tap, once it is known.
@@ -130,14 +130,14 @@ class Sum:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """A layer's output that nothing has used yet."""
+    """A layer's output before its first use."""
 
     array: jax.Array
     product: Product
 
 
 class Tape:
-    """One run of a loss, and where it used the parameters.
+    """One run of a loss, with a record of its uses of parameters.
 
     Attributes:
         taps: The zeros to add; None to find out their shapes.
@@ -270,6 +270,7 @@ class Tape:
             delta = delta.transpose(out_spec[0], *out_spec[2:], out_spec[1])
             return delta.reshape(-1, delta.shape[-1])
 
+        # A convolution is a product of patches, `[positions, window * in]`, and kernel.
         inputs = _patches(x, [view.array.shape[a] for a in window], params)
         return self._product(
             _bind(eqn, [x, view.array])[0],
@@ -288,6 +289,7 @@ class Tape:
         shape = eqn.outvars[0].aval.shape
         view = view.spread(shape)
         value = _bind(eqn, [_array(x) for x in inputs])[0]
+        # A bias right after its layer: its delta is the layer's, no tap of its own.
         if (
             eqn.primitive.name != "sub"
             and isinstance(other, _Output)
@@ -315,7 +317,7 @@ def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
     """Return each convolution output's patch, `[positions, window * channels]`."""
     batch, channels, *space = params["dimension_numbers"].lhs_spec
     padding = [
-        (low, high, dilation - 1)
+        (low, high, dilation - 1)  # interior padding: `lhs_dilation` as zeros
         for (low, high), dilation in zip(
             params["padding"], params["lhs_dilation"], strict=True
         )

@@ -135,7 +135,7 @@ def jvp(
 
 
 def _ask(kernel: Any, oracle: Jvp, *same: Any, weights: Any = None) -> Any:
-    """Compute rows, or given weights a sum over rows, where the examples are."""
+    """Run a kernel where the examples are: rows, or with weights a sum over rows."""
     shards = shards_of(oracle.examples)
     if shards is not None:
         same = everywhere(same, shards)
@@ -146,13 +146,13 @@ def _ask(kernel: Any, oracle: Jvp, *same: Any, weights: Any = None) -> Any:
 def _computed(
     kernel: Any, oracle: Jvp, same: Any, weights: Any, shards: Shards | None
 ) -> Any:
-    def own(parameters: Parameters, same: Any, *rows: Any) -> Any:
+    def on_shard(parameters: Parameters, same: Any, *rows: Any) -> Any:
         part = dataclasses.replace(oracle, parameters=parameters, examples=rows[0])
         return kernel(part, *same, *rows[1:])
 
     rows = (oracle.examples,) if weights is None else (oracle.examples, weights)
     total = weights is not None
-    run = by_shards(own, shards, rows=len(rows), total=total)
+    run = by_shards(on_shard, shards, rows=len(rows), total=total)
     return run(oracle.parameters, same, *rows)
 
 
@@ -163,14 +163,14 @@ def _first_loss(oracle: Jvp) -> jax.Array:
 
 
 def _losses(oracle: Jvp, selected: dict[str, Any], examples: Any) -> jax.Array:
-    one = functools.partial(example_loss, oracle.loss, oracle.parameters, selected)
-    return jax.vmap(one)(examples)
+    loss = functools.partial(example_loss, oracle.loss, oracle.parameters, selected)
+    return jax.vmap(loss)(examples)
 
 
 def _rows(oracle: Jvp) -> int:
     parameters = oracle.parameters
-    one = functools.partial(example_loss, oracle.loss, parameters, parameters.selected)
-    per_example = activations(one, first_row(oracle.examples))
+    loss = functools.partial(example_loss, oracle.loss, parameters, parameters.selected)
+    per_example = activations(loss, first_row(oracle.examples))
     return rows_of(oracle.examples, per_example, oracle.chunk_size)
 
 
@@ -180,6 +180,7 @@ def _corr(oracle: Jvp, v: dict[str, Any]) -> jax.Array:
     v = vary(v, oracle.examples)
 
     def along(examples: Any) -> jax.Array:
+        # One direction for all examples: <g_i, v> is the derivative of loss i along v.
         losses = functools.partial(_losses, oracle, examples=examples)
         return jax.jvp(losses, (selected,), (v,))[1]
 
@@ -190,8 +191,8 @@ def _gram(oracle: Jvp, atoms: Jvp) -> jax.Array:
     """Return inner products `[n, m]`."""
 
     def column(example: Any) -> jax.Array:
-        one = map_leaves(lambda leaf: leaf[None], example)
-        return _corr(oracle, _weighted(atoms, one, jnp.ones(1, oracle.dtype)))
+        batch = map_leaves(lambda leaf: leaf[None], example)
+        return _corr(oracle, _weighted(atoms, batch, jnp.ones(1, oracle.dtype)))
 
     return map_some(column, atoms.examples, batch_size=_ATOMS).T
 
@@ -203,7 +204,7 @@ def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:
 
 
 def _weighted(oracle: Jvp, examples: Any, weights: jax.Array) -> dict[str, Any]:
-    """The gradient of the weighted sum of the examples' losses."""
+    """Return the gradient of the weighted sum of the examples' losses."""
     losses, pullback = vjp(
         lambda s: _losses(oracle, s, examples),
         vary(oracle.parameters.selected, examples),

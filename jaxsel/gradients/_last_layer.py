@@ -151,6 +151,7 @@ def last_two_layers(
         )
     check_same_length("errors", errors, "features", hidden)
     check_same_length("inputs", below, "features", hidden)
+    # Backpropagation through the last layer and the activation.
     deltas = jnp.matmul(errors, last.T, precision="highest") * slopes
     return Factored(
         (LayerFactors(errors, hidden, bias), LayerFactors(deltas, below, bias))
@@ -160,23 +161,23 @@ def last_two_layers(
 def _errors(
     logits: npt.ArrayLike | jax.Array, labels: npt.ArrayLike | jax.Array, loss: Loss
 ) -> jax.Array:
-    """The loss's derivative by the outputs, `[n, C]`."""
+    """Return the loss's derivative by the outputs, `[n, C]`."""
     check_choice("loss", loss, _LOSSES)
     outputs = finite_rows("logits", logits)
     stays = loss == "squared" and is_spread(labels) and np.ndim(labels) == 2
-    given: Any = labels if stays else as_array("labels", labels)
-    check_same_length("logits", outputs, "labels", given)
+    targets: Any = labels if stays else as_array("labels", labels)
+    check_same_length("logits", outputs, "labels", targets)
     if loss == "squared":
-        if given.ndim == 1:
-            given = beside(np.asarray(given)[:, None], outputs)
-        if given.shape != outputs.shape:
+        if targets.ndim == 1:
+            targets = beside(np.asarray(targets)[:, None], outputs)
+        if targets.shape != outputs.shape:
             raise ValueError(
                 f"labels must have the shape of logits, {outputs.shape}, for the "
-                f"squared loss, got {given.shape}"
+                f"squared loss, got {targets.shape}"
             )
-        return _difference(outputs, finite_rows("labels", given))
+        return _difference(outputs, finite_rows("labels", targets))
     classes = max(outputs.shape[1], 2)
-    codes = np.asarray(given)
+    codes = np.asarray(targets)
     if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
         raise TypeError(
             f"labels must be integers of shape [n], got {codes.dtype} of {codes.shape}"
@@ -198,5 +199,6 @@ def _difference(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 def _cross_entropy_errors(outputs: jax.Array, codes: jax.Array) -> jax.Array:
     if outputs.shape[1] == 1:
         return jax.nn.sigmoid(outputs) - codes[:, None].astype(outputs.dtype)
+    # The derivative of cross-entropy by the logits: probabilities less one-hot labels.
     truth = jax.nn.one_hot(codes, outputs.shape[1], dtype=outputs.dtype)
     return jax.nn.softmax(outputs) - truth

@@ -59,10 +59,10 @@ class Oracle(abc.ABC):
         """Return the gradient sum_i w_i g_i for weights `[n]`, in the oracle's form."""
 
     def rows_held(self) -> Float[jax.Array, "n p"] | None:
-        """Return the gradients as rows, where that is how this oracle holds them.
+        """Return the gradients as rows, if this oracle holds them so, else None.
 
-        Then a step of matching costs one product of them with what is still missing,
-        and no column is kept.
+        A step of matching then costs one product of the rows with the residual, and no
+        column is kept.
         """
         return None
 
@@ -86,7 +86,7 @@ class Oracle(abc.ABC):
         return jnp.promote_types(jnp.result_type(*leaves), jnp.float32)
 
     def per_candidate(self) -> dict[str, Any]:
-        """Return the fields whose arrays have an entry for each candidate."""
+        """Return the fields with an entry for each candidate."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
@@ -106,7 +106,7 @@ class Oracle(abc.ABC):
 
         Args:
             rows: Which candidates, `[g, s]`.
-            shares: What each is multiplied by, `[g, s]`.
+            shares: Weight of each, `[g, s]`.
 
         Raises:
             TypeError: If this oracle has no groups.
@@ -125,7 +125,7 @@ def inner(u: Gradient, v: Gradient) -> jax.Array:
         u: A gradient: a pytree of arrays.
         v: Another, of the same structure and shapes.
     """
-    # Started from a whole number, which leaves the terms their type.
+    # `sum` starts from Python's 0, which leaves the terms their dtype.
     return jnp.asarray(sum(jax.tree.leaves(jax.tree.map(_vdot, u, v))))
 
 

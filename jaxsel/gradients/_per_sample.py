@@ -87,13 +87,13 @@ def gradients(loss: Loss, parameters: Parameters, examples: Any) -> dict[str, An
     """Return each example's gradient: arrays `[n, ...]` under the selected paths."""
     selected = vary(parameters.selected, examples)
 
-    def one(example: Any) -> dict[str, jax.Array]:
+    def of_example(example: Any) -> dict[str, jax.Array]:
         def of(selected: dict[str, jax.Array]) -> jax.Array:
             return example_loss(loss, parameters, selected, example)
 
         return gradient(of)(selected)
 
-    return jax.vmap(one)(examples)
+    return jax.vmap(of_example)(examples)
 
 
 def flatten(form: Form, selected: Mapping[str, jax.Array], axes: int) -> jax.Array:

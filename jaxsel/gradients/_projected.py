@@ -30,9 +30,9 @@ from ._shards import Shards, by_shards, everywhere, split_rows
 
 Kind = Literal["count_sketch", "rademacher"]
 
-# Signs that are drawn at once; part of what a key stands for.
+# Signs drawn at once: another number changes the projection of a key.
 _SIGNS = 1 << 20
-# Drawing the signs is shared by the examples of a chunk, so that it should be large.
+# All examples of a chunk share the drawn signs: larger chunks draw less often.
 _RADEMACHER_FACTOR = 8
 
 
@@ -47,7 +47,7 @@ class Projected(Oracle):
 
     Attributes:
         rows: The candidates' projected gradients, `[n, dim]`.
-        key: What the projection is drawn from.
+        key: Key of the projection.
         kind: "count_sketch" or "rademacher".
         form: How the parameters are put together.
     """
@@ -65,7 +65,7 @@ class Projected(Oracle):
         return _project(self.form.pick(v), self.form, self.key, self.kind, dim)
 
     def check_alike(self, other: Projected) -> None:
-        """Refuse gradients of another projection, with which products mean nothing.
+        """Raise if another oracle has a different projection: products mean nothing.
 
         Raises:
             ValueError: If the other's key, `dim`, kind or parameters differ.
@@ -248,6 +248,7 @@ def _count_sketch(
 
         def add(block: Any, total: jax.Array) -> jax.Array:
             part = lax.dynamic_slice_in_dim(rows, block * dim, dim, 1) * signs[block]
+            # A roll by turns[block]: a slice of the block laid out twice, no gather.
             twice = jnp.concatenate([part, part], axis=1)
             return total + lax.dynamic_slice_in_dim(twice, dim - turns[block], dim, 1)
 
@@ -267,6 +268,7 @@ def _rademacher(
         rows = _in_blocks(rows, blocks, length)
 
         def add(block: Any, total: jax.Array) -> jax.Array:
+            # Drawn anew in every chunk, by block: the same signs for all examples.
             bits = jax.random.bits(
                 jax.random.fold_in(key, block), (length, words), jnp.uint32
             )

@@ -117,7 +117,7 @@ def sum_rows(
 
 
 def _nothing(like: jax.ShapeDtypeStruct, rows: int | None = None) -> jax.Array:
-    """Return zeros to put results in, or to add them to, for a number of rows."""
+    """Return zeros to write results to, or to add them to, for a number of rows."""
     shape = like.shape if rows is None else (rows, *like.shape[1:])
     return vary(jnp.zeros(shape, like.dtype), like)
 

@@ -1,4 +1,4 @@
-"""Arrays of which each device, or each process, has its own part: they stay there."""
+"""Arrays split over devices or processes, which stay where they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_spread(value: Any) -> bool:
 
 
 def finite_rows(name: str, value: Any) -> jax.Array:
-    """Return finite rows `[n, d]` of `float_type`; those that are spread stay so.
+    """Return finite rows `[n, d]` of `float_type`; a split array stays split.
 
     Raises:
         TypeError: As `check_features`.
@@ -61,7 +61,7 @@ def _as_type(array: jax.Array, dtype: Any) -> jax.Array:
 
 
 def split_rows(tree: Any) -> tuple[Any, Shards | None]:
-    """Return arrays split alike by their first axis, if one of them is, and how.
+    """Return arrays split alike by their first axis, if one of them is, and the split.
 
     Nothing moves, but for arrays that are split otherwise than the first that is split
     by rows. Within `jit`, and where no array is split, all stay as they are.
@@ -74,10 +74,10 @@ def split_rows(tree: Any) -> tuple[Any, Shards | None]:
         return automatic(leaf) if is_spread(leaf) else leaf
 
     tree = map_leaves(plain, tree)
-    found = [shards for leaf in jax.tree.leaves(tree) if (shards := shards_of(leaf))]
-    if not found:
+    splits = [shards for leaf in jax.tree.leaves(tree) if (shards := shards_of(leaf))]
+    if not splits:
         return tree, None
-    return map_leaves(lambda leaf: _like(leaf, *found[0]), tree), found[0]
+    return map_leaves(lambda leaf: _like(leaf, *splits[0]), tree), splits[0]
 
 
 def shards_of(tree: Any) -> Shards | None:
@@ -89,7 +89,7 @@ def shards_of(tree: Any) -> Shards | None:
 
 
 def beside(array: np.ndarray, like: jax.Array) -> jax.Array:
-    """Split an array that every process has as another is split by rows."""
+    """Split a replicated host array by rows, as `like` is split."""
     if not is_spread(like):
         return jnp.asarray(array)
     sharding: Any = like.sharding
@@ -113,7 +113,7 @@ def by_shards(
     rows: int,
     total: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function whose devices each work on their own rows.
+    """Return a function that runs on each device's rows: `shard_map`, if split.
 
     Args:
         function: Of arrays, all but the last `rows` of them the same on all devices.
@@ -126,13 +126,13 @@ def by_shards(
     mesh, axes = shards
 
     def run(*arguments: Any) -> Any:
-        def own(*arguments: Any) -> Any:
-            found = function(*arguments)
-            return sum_devices(found, axes) if total else found
+        def on_shard(*arguments: Any) -> Any:
+            result = function(*arguments)
+            return sum_devices(result, axes) if total else result
 
         same = len(arguments) - rows
         across: Any = jax.shard_map(
-            own,
+            on_shard,
             mesh=mesh,
             in_specs=(jax.P(),) * same + (jax.P(axes),) * rows,
             out_specs=jax.P() if total else jax.P(axes),
@@ -144,5 +144,5 @@ def by_shards(
 
 
 def everywhere(tree: Any, shards: Shards | None) -> Any:
-    """Put arrays that every process has on all devices that rows are split over."""
+    """Replicate arrays over the devices of the split; leave them if there is none."""
     return tree if shards is None else replicate(tree, shards[0])

@@ -1,4 +1,4 @@
-"""Candidates that are read chunk by chunk, whenever they are asked about."""
+"""Streamed candidates: read chunk by chunk for each query of the oracle."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class Streamed(Oracle):
     def take(self, indices: npt.ArrayLike | jax.Array | slice) -> Any:
         every = np.arange(self.n)
         rows = every[indices if isinstance(indices, slice) else np.asarray(indices)]
+        # Sources are read in ascending order, and every candidate once.
         order, back = np.unique(rows, return_inverse=True)
         return self._loaded(order).take(jnp.asarray(back))
 

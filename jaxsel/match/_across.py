@@ -1,7 +1,7 @@
-"""Questions about arrays `[n]` of which every device has its own part, or one all.
+"""Reductions and lookups of arrays `[n]`, split over the devices of an axis or whole.
 
-A pursuit asks no others, so that beside these answers nothing of length n leaves a
-device. An axis of None says that there is one device.
+A pursuit needs no others, so that nothing of length n leaves a device. An axis of None
+means a single device.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
     """
     n = array.shape[0]
     top = jnp.max(array)
-    # Of NaN, which nobody asks for, the last.
-    at = jnp.where(array == top, jnp.arange(n, dtype=jnp.int32), n - 1)
-    best = jnp.min(at)
+    # Nothing equals a NaN: n - 1 then, in bounds and never used.
+    indices = jnp.where(array == top, jnp.arange(n, dtype=jnp.int32), n - 1)
+    best = jnp.min(indices)
     if axis is None:
         return best, top
     tops = all_devices(top, axis)
@@ -42,12 +42,12 @@ def entries(
     if axis is None:
         return tuple(array[..., at] for array in arrays)
 
-    def mine(array: jax.Array) -> jax.Array:
-        place, own = _own(array.shape[-1], at, axis)
-        return jnp.where(own, array[..., place], 0)
+    def local_entries(array: jax.Array) -> jax.Array:
+        place, local = _own(array.shape[-1], at, axis)
+        return jnp.where(local, array[..., place], 0)
 
     # One device adds the entry, all others zeros: that rounds nothing.
-    return sum_devices(tuple(map(mine, arrays)), axis)
+    return sum_devices(tuple(map(local_entries, arrays)), axis)
 
 
 def without(mask: jax.Array, j: jax.Array, axis: str | None) -> jax.Array:
@@ -61,14 +61,14 @@ def replaced(
     """Return an array with another value at entry j."""
     if axis is None:
         return array.at[j].set(value)
-    place, own = _own(array.shape[0], j, axis)
-    return array.at[jnp.where(own, place, array.shape[0])].set(value, mode="drop")
+    place, local = _own(array.shape[0], j, axis)
+    return array.at[jnp.where(local, place, array.shape[0])].set(value, mode="drop")
 
 
 def any_of(mask: jax.Array, axis: str | None) -> jax.Array:
     """Return whether any entry is True."""
-    found = jnp.any(mask)
-    return found if axis is None else sum_devices(found.astype(jnp.int32), axis) > 0
+    local = jnp.any(mask)
+    return local if axis is None else sum_devices(local.astype(jnp.int32), axis) > 0
 
 
 def columns(
@@ -81,8 +81,8 @@ def columns(
     """
     if axis is None and not held:
         return oracle.columns(ids)
-    some = oracle.take(ids) if axis is None else atoms(oracle, ids, axis)
-    return some.rows_held() if held else oracle.gram(some)
+    subset = oracle.take(ids) if axis is None else atoms(oracle, ids, axis)
+    return subset.rows_held() if held else oracle.gram(subset)
 
 
 def atoms(oracle: Any, ids: jax.Array, axis: str) -> Any:
@@ -90,10 +90,10 @@ def atoms(oracle: Any, ids: jax.Array, axis: str) -> Any:
     n = len(oracle)
 
     def everywhere(array: jax.Array) -> jax.Array:
-        place, own = _own(n, ids, axis)
-        own = own.reshape(-1, *[1] * (array.ndim - 1))
+        place, local = _own(n, ids, axis)
+        local = local.reshape(-1, *[1] * (array.ndim - 1))
         kind = jnp.int32 if array.dtype == bool else array.dtype
-        rows = jnp.where(own, array[place], jnp.zeros((), array.dtype)).astype(kind)
+        rows = jnp.where(local, array[place], jnp.zeros((), array.dtype)).astype(kind)
         return sum_devices(rows, axis).astype(array.dtype)
 
     return dataclasses.replace(oracle, **map_leaves(everywhere, oracle.per_candidate()))
@@ -104,6 +104,6 @@ def _first(share: int, axis: str) -> jax.Array:
 
 
 def _own(share: int, at: jax.Array, axis: str) -> tuple[jax.Array, jax.Array]:
-    """Return places within this device's share, and which of them are its own."""
+    """Return indices clipped to this device's share, and whether they lie in it."""
     place = at - _first(share, axis)
     return jnp.clip(place, 0, share - 1), (place >= 0) & (place < share)

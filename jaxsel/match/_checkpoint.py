@@ -1,4 +1,4 @@
-"""Choice of the checkpoint whose gradients are matched."""
+"""Choice of the training checkpoint for gradient matching."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def choose_checkpoint(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> CheckpointChoice:
-    """Choose the checkpoint whose matches generalise best to other hard samples.
+    """Choose the checkpoint at which matches generalise best to held-out hard samples.
 
     At each checkpoint the candidates are matched to every second hard sample, and the
     match is compared with the mean gradient of the others. If you do not want to
@@ -87,8 +87,8 @@ def choose_checkpoint(
         errors.append(jnp.where(norm > 0, error, jnp.inf))
     if not errors:
         raise ValueError("checkpoints must hold at least one checkpoint")
-    found = np.asarray(jnp.stack(errors))
-    return CheckpointChoice(index=int(np.argmin(found)), errors=found)
+    values = np.asarray(jnp.stack(errors))
+    return CheckpointChoice(index=int(np.argmin(values)), errors=values)
 
 
 def _error(oracle: Any, match: Match, target: Gradient) -> jax.Array:

@@ -27,7 +27,7 @@ class ColumnCache(NamedTuple):
 
 
 def empty_cache(n: int, dtype: Any, many: int) -> ColumnCache:
-    """Return a cache for columns of length n that come `many` at a time."""
+    """Return a cache for columns of length n, fetched `many` at a time."""
     room = many * (_KEPT if many > 1 else 1)
     columns = jnp.zeros((room, n), dtype)
     return ColumnCache(jnp.full(room, -1, jnp.int32), columns, jnp.int32(0))

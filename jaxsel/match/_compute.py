@@ -1,4 +1,4 @@
-"""A pursuit as one compiled program, of rounded shapes so that it serves many sizes."""
+"""Pursuit as one compiled program, with shapes rounded up to serve many sizes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ._pursue import pursue
 from ._resident import Mesh, Resident, by_shards, here, parts_of, rounded
 from ._types import Match
 
-# Columns to ask for at once from more bytes than caches hold.
+# Columns of one request, where candidates take more bytes than caches hold.
 _MANY, _LARGE = 8, 16_000_000
-# Up to so many candidates their number is rounded up, so that pools of many sizes share
-# a program; copying more would cost more than it saves.
+# Largest number of candidates that is rounded up, so that pools of many sizes
+# share a program; copying more would cost more than it saves.
 _ROUND = 8192
 # Entries of all columns of the targets that are matched in one program.
 _ENTRIES = 50_000_000
@@ -55,7 +55,7 @@ def compute(
         target: One target, or several stacked ones.
         several: Whether they are several.
         size: How many to choose at most.
-        extra: What is added to `l2` for each candidate, `[n]`.
+        extra: Ridge added to `l2` for each candidate, `[n]`.
         valid: Which candidates may be chosen, `[n]`.
         mesh: The devices to share them among, if any.
         options: Others of `pursue`.
@@ -78,6 +78,7 @@ def compute(
         run = functools.partial(_pursue_all if several else _pursue, arrays)
         options |= {"extra": extra, "valid": valid, "many": min(many, rows)}
         some_of = one_of
+    # Budgets share programs: powers of two from 64 on, `limit` stops at the true one.
     room = min(1 << max(size - 1, 63).bit_length(), rows)
     options |= {"budget": room, "limit": size}
     if not several:
@@ -87,8 +88,8 @@ def compute(
     group = -(-targets // -(-targets // group))  # as even as they get
     parts: list[Match] = []
     for first in range(0, targets, group):
-        at = np.minimum(np.arange(first, first + group), targets - 1)
-        parts.append(run(some_of(target, jnp.asarray(at)), **options))
+        indices = np.minimum(np.arange(first, first + group), targets - 1)
+        parts.append(run(some_of(target, jnp.asarray(indices)), **options))
     match = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:targets], *parts)
     return _cut(match, size)
 
@@ -107,7 +108,7 @@ def _on_devices(
 ) -> Match:
     """Match candidates where they are, and bring the choice to every process."""
     mesh, places = candidates.mesh, candidates.places
-    found: Match = _pursue_across(
+    match: Match = _pursue_across(
         candidates.oracle,
         replicate(target, mesh),
         shard(candidates.laid(extra), mesh),
@@ -119,10 +120,10 @@ def _on_devices(
         score=score,
         mesh=mesh,
     )
-    found = here(found)
-    filled = np.arange(found.indices.shape[-1]) < np.asarray(found.n_valid)[..., None]
-    indices = np.where(filled, places[np.asarray(found.indices)], 0).astype(np.int32)
-    return dataclasses.replace(found, indices=jnp.asarray(indices))
+    match = here(match)
+    filled = np.arange(match.indices.shape[-1]) < np.asarray(match.n_valid)[..., None]
+    indices = np.where(filled, places[np.asarray(match.indices)], 0).astype(np.int32)
+    return dataclasses.replace(match, indices=jnp.asarray(indices))
 
 
 @compiled(static_argnames=("several", "budget", "positive", "score", "mesh"))
@@ -139,7 +140,7 @@ def _pursue_across(
 ) -> Match:
     parts, shared, together = parts_of(oracle)
 
-    def own(
+    def on_shard(
         parts: Any, shared: Any, target: Any, extra: Any, valid: Any, numbers: Any
     ) -> Match:
         run = functools.partial(
@@ -155,15 +156,15 @@ def _pursue_across(
 
     split, everywhere = jax.P(AXIS), jax.P()
     specs = (split, everywhere, everywhere, split, split, everywhere)
-    run = by_shards(own, mesh, specs, everywhere)
+    run = by_shards(on_shard, mesh, specs, everywhere)
     return run(parts, shared, target, extra, valid, numbers)
 
 
 def _on_host(targets: Gradient, t: jax.Array) -> Gradient:
-    def some(leaf: jax.Array) -> Any:
+    def select(leaf: jax.Array) -> Any:
         return np.asarray(leaf)[np.asarray(t)]
 
-    return map_leaves(some, targets)
+    return map_leaves(select, targets)
 
 
 def _padded(oracle: Any, more: int) -> Any:

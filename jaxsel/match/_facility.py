@@ -50,7 +50,7 @@ def facility_location(
     axis: str | None = None,
     progress: bool = False,
 ) -> Selection:
-    """Choose representatives, such that every candidate has one near it.
+    """Choose representatives by facility location: each candidate has one near it.
 
     Greedy minimisation of `Σ_i min_{j in S} ‖g_i − g_j‖`, starting from the medoid. The
     weights are the numbers of candidates that each one represents, so that the weighted
@@ -164,7 +164,7 @@ class _Places:
         self.oracle, self.squared = oracle, squared
         self.diag = widen(jnp.asarray(oracle.diag()))
         self.usable = np.asarray(usable(self.diag))
-        # Farther than any distance but 0: nobody is represented yet.
+        # Beyond all distances, as ‖g_i − g_j‖² <= 4 max ‖g‖²: none is represented yet.
         reach = 4.1 * self.diag
         check_products(reach)
         reach = jnp.max(jnp.where(self.usable, reach, 0))
@@ -173,7 +173,7 @@ class _Places:
         self.block = max(1, min(len(oracle), _ENTRIES // len(oracle)))
 
     def gains(self, ids: np.ndarray) -> np.ndarray:
-        """Return how much closer each candidate would bring all others, `[m]`."""
+        """Return each candidate's gain: the fall of the sum of distances, `[m]`."""
         gains: list[np.ndarray] = []
         for rows in chunk_slices(len(ids), self.block):
             part = ids[rows]
@@ -184,6 +184,7 @@ class _Places:
         return np.concatenate(gains)
 
     def add(self, j: int, rank: int) -> None:
+        # -1: the chosen represent themselves, even beside duplicates at distance 0.
         distance = self._distances(np.array([j]))[0].at[j].set(-1)
         self.owner = jnp.where(distance < self.nearest, rank, self.owner)
         self.nearest = jnp.fmin(self.nearest, distance)  # as if without NaN
@@ -215,7 +216,7 @@ class _Places:
 
 
 class _Across(_Places):
-    """The same of candidates that lie on the devices of a mesh."""
+    """`_Places` of candidates that lie on the devices of a mesh."""
 
     def __init__(self, candidates: Resident, *, squared: bool):
         super().__init__(candidates, squared=squared)
@@ -227,10 +228,10 @@ class _Across(_Places):
         self._rows = squares, nearest, owner
 
     def add(self, j: int, rank: int) -> None:
-        at, which = replicate((np.int32(j), np.int32(rank)), self.mesh)
+        index, which = replicate((np.int32(j), np.int32(rank)), self.mesh)
         nearest, owner = _represent(
             self.oracle.oracle,
-            at,
+            index,
             which,
             self._rows,
             squared=self.squared,
@@ -259,7 +260,7 @@ class _Across(_Places):
 
 
 _Rows = tuple[jax.Array, jax.Array, jax.Array]
-"""Of each row: squared length, distance to its representative, which that is."""
+"""Per row: squared length, distance to its representative, representative's rank."""
 
 
 @compiled(static_argnames=("squared", "mesh"))
@@ -271,7 +272,7 @@ def _gain_across(
     squared: bool,
     mesh: Mesh,
 ) -> jax.Array:
-    def own(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
+    def on_shard(oracle: Any, ids: jax.Array, rows: tuple[jax.Array, jax.Array]) -> Any:
         squares, nearest = rows
         distances = _own_distances(oracle, squares, ids, squared=squared)
         gain = jnp.nansum(
@@ -280,7 +281,7 @@ def _gain_across(
         )
         return sum_devices(gain, AXIS)
 
-    return on_parts(own, oracle, mesh, ids, rows, out=ALL)
+    return on_parts(on_shard, oracle, mesh, ids, rows, out=ALL)
 
 
 @compiled(static_argnames=("squared", "mesh"))
@@ -293,32 +294,32 @@ def _represent(
     squared: bool,
     mesh: Mesh,
 ) -> tuple[jax.Array, jax.Array]:
-    def own(oracle: Any, at: tuple[jax.Array, jax.Array], rows: _Rows) -> Any:
-        (j, rank), (squares, nearest, owner) = at, rows
+    def on_shard(oracle: Any, chosen: tuple[jax.Array, jax.Array], rows: _Rows) -> Any:
+        (j, rank), (squares, nearest, owner) = chosen, rows
         distance = _own_distances(oracle, squares, j[None], squared=squared)[0]
         distance = replaced(distance, j, -1, AXIS)
         owner = jnp.where(distance < nearest, rank, owner)
         return jnp.fmin(nearest, distance), owner
 
-    return on_parts(own, oracle, mesh, (j, rank), rows, out=(SPLIT, SPLIT))
+    return on_parts(on_shard, oracle, mesh, (j, rank), rows, out=(SPLIT, SPLIT))
 
 
 def _own_distances(
     oracle: Any, squares: jax.Array, ids: jax.Array, *, squared: bool
 ) -> jax.Array:
-    """Return the distances of some candidates to those of this device, `[m, n]`."""
-    (some,) = entries((squares,), ids, AXIS)
-    found = widen(columns(oracle, ids, AXIS))
-    return _distance(found, some, squares, squared=squared)
+    """Return distances from candidates `ids` to this device's candidates, `[m, n]`."""
+    (atom_squares,) = entries((squares,), ids, AXIS)
+    products = widen(columns(oracle, ids, AXIS))
+    return _distance(products, atom_squares, squares, squared=squared)
 
 
 def _distance(
-    products: jax.Array, some: jax.Array, diag: jax.Array, *, squared: bool
+    products: jax.Array, atom_squares: jax.Array, diag: jax.Array, *, squared: bool
 ) -> jax.Array:
-    """Return distances, `[m, n]`, by inner products and squared lengths."""
-    total = some[:, None] + diag[None]
+    """Return distances, `[m, n]`, from inner products and squared lengths."""
+    total = atom_squares[:, None] + diag[None]
     square = total - 2 * products
-    # A root would make much of the rounding that is left of equal candidates.
+    # The root would amplify the rounding that is left between equal candidates.
     square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)
     return square if squared else jnp.sqrt(square)
 
@@ -348,6 +349,8 @@ def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
     known = np.zeros(n, np.int64)  # the step at which each bound was exact
     chosen: list[int] = []
     for step in track(range(k), progress=progress, label="Chosen"):
+        # Gains only fall from step to step (submodularity), so an old gain is a bound:
+        # a candidate with the highest bound, and an exact one, is the greedy choice.
         while True:
             j = int(np.argmax(bounds))
             if known[j] == step:

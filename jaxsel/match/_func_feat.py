@@ -1,4 +1,4 @@
-"""FuncFeat: gradients that match, from samples that look like the hard ones."""
+"""FuncFeat: gradient matching with a penalty on distances in feature space."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def func_feat(
     axis: str | None = None,
     progress: bool = False,
 ) -> Match:
-    """Match a hard set's mean gradient with samples that are near it in feature space.
+    """Match a hard set's mean gradient, preferring samples near it in feature space.
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²`, where ψ_i is the
     distance of candidate i's features from the geometric median of the hard samples'
@@ -147,17 +147,17 @@ def _psi(
 ) -> np.ndarray | jax.Array:
     """Compute the distances of some candidates, or of all, on every process."""
     if not isinstance(x, Resident):
-        some = x if rows is None else x[rows]
+        subset = x if rows is None else x[rows]
         if distances == "all":
-            return _all_distances(some, x_hard)
-        return _distance(some, x_hard, weights)
-    some = x if rows is None else x.take(rows)
-    features = some.oracle.gradients
+            return _all_distances(subset, x_hard)
+        return _distance(subset, x_hard, weights)
+    subset = x if rows is None else x.take(rows)
+    features = subset.oracle.gradients
     if distances == "all":
         psi = _all_distances(features, replicate(x_hard, x.mesh))
     else:
         psi = _distance(features, *replicate((x_hard, weights), x.mesh))
-    return gather(psi)[some.places >= 0]
+    return gather(psi)[subset.places >= 0]
 
 
 @compiled()
@@ -227,6 +227,7 @@ def geometric_median(
     share = (share / jnp.sum(share)).astype(points.dtype)
     mean = jnp.matmul(share, points, precision="highest")
     spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
+    # Weiszfeld's weights 1 / distance are infinite where an iterate meets a point.
     least = 1e-6 * spread + least_normal(points.dtype)
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:

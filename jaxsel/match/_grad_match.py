@@ -44,7 +44,7 @@ def grad_match(
     axis: str | None = None,
     progress: bool = False,
 ) -> Match:
-    """Choose samples whose weighted gradients sum to a hard set's mean gradient.
+    """Choose weighted samples that match the mean gradient of a hard set.
 
     With labels, each class is matched by itself: its candidates to the mean gradient of
     its hard samples. The budget is divided among classes in proportion to their hard
@@ -65,8 +65,8 @@ def grad_match(
         positive: As in `omp`.
         score: As in `omp`.
         penalty: As in `omp`; a matrix must have a row for each hard sample, `[m, n]`.
-            With labels, a class has that of its candidates and its hard samples. Must
-            be None with `batch_size`.
+            With labels, each class uses its hard samples' rows and its candidates'
+            columns. Must be None with `batch_size`.
         penalty_l2: As in `omp`.
         tol: As in `omp`, for each class.
         mesh: As in `omp`.
@@ -116,15 +116,15 @@ def grad_match(
         options: Any = {"l2": l2, "positive": positive, "score": score, "tol": tol}
         options |= {"mesh": mesh, "progress": progress}
         if penalty is not None:
-            some = psi if hard_rows is None or psi.ndim == 1 else psi[hard_rows]
-            options["penalty"] = some if rows is None else some[..., rows]
+            psi_rows = psi if hard_rows is None or psi.ndim == 1 else psi[hard_rows]
+            options["penalty"] = psi_rows if rows is None else psi_rows[..., rows]
             options["penalty_l2"] = penalty_l2
         if batch_size is None:
             return omp(pool, b, k, **options)
         size = min(check_count("batch_size", batch_size), k)
         batches = grouped(pool, size)
-        found = omp(batches, b, k // size, **options)
-        return _ungrouped(found, size, len(pool), k)
+        batch_match = omp(batches, b, k // size, **options)
+        return _ungrouped(batch_match, size, len(pool), k)
 
     return by_class(
         match, len(oracle), len(hard), budget, labels, hard_labels, name="grad_match"
@@ -132,7 +132,7 @@ def grad_match(
 
 
 def check_alike(candidates: Any, target: Any) -> None:
-    """Refuse two oracles of different projections."""
+    """Raise if two oracles have different projections."""
     a, b = (
         part.load(np.zeros(1, np.int64)) if isinstance(part, Streamed) else part
         for part in (candidates, target)
@@ -168,8 +168,8 @@ def by_class(
         missing = "labels" if labels is None else "hard_labels"
         raise ValueError(f"{missing} must be given too, or neither")
     if labels is None or hard_labels is None:
-        found = match(None, None, min(budget, n))
-        return dataclasses.replace(found, method=f"{name}: {found.method}")
+        result = match(None, None, min(budget, n))
+        return dataclasses.replace(result, method=f"{name}: {result.method}")
     y, y_hard, _ = encode_labels(labels, hard_labels)
     for what, codes, wanted in (("labels", y, n), ("hard_labels", y_hard, m)):
         if len(codes) != wanted:
@@ -190,10 +190,10 @@ def by_class(
 def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndarray:
     """Divide a budget among classes in proportion to `counts`, at most `sizes` each.
 
-    Shares are rounded down. What a class cannot use, and what rounding leaves, is
-    divided in proportion again among the classes with candidates left. If no class gets
-    a whole one in this way, those with the largest shares get one each, the first of
-    equal ones first.
+    Shares are rounded down. The remainder, from rounding and from classes with too few
+    candidates, is divided in proportion again among the classes with candidates left.
+    If all of these shares round to 0, the classes with the largest ones get one sample
+    each; ties go to the first.
 
     Args:
         counts: Hard samples of each class, `[C]`.
@@ -203,19 +203,19 @@ def class_budgets(counts: np.ndarray, sizes: np.ndarray, budget: int) -> np.ndar
     Returns:
         Integers `[C]` that sum to the budget, or to all candidates if they are fewer.
     """
-    given = np.zeros(len(counts), np.int64)
-    left = min(budget, int(sizes[counts > 0].sum()))
-    while left:
-        open_ = (given < sizes) & (counts > 0)
-        share = np.where(open_, counts, 0) / counts[open_].sum() * left
-        more = np.minimum(np.floor(share).astype(np.int64), sizes - given)
+    budgets = np.zeros(len(counts), np.int64)
+    remaining = min(budget, int(sizes[counts > 0].sum()))
+    while remaining:
+        open_ = (budgets < sizes) & (counts > 0)
+        share = np.where(open_, counts, 0) / counts[open_].sum() * remaining
+        more = np.minimum(np.floor(share).astype(np.int64), sizes - budgets)
         if not more.any():
-            order = np.argsort(-np.where(open_, share, -1), kind="stable")[:left]
-            more = np.zeros_like(given)
+            order = np.argsort(-np.where(open_, share, -1), kind="stable")[:remaining]
+            more = np.zeros_like(budgets)
             more[[c for c in order if open_[c]]] = 1
-        given += more
-        left -= int(more.sum())
-    return given
+        budgets += more
+        remaining -= int(more.sum())
+    return budgets
 
 
 def take(oracle: Any, rows: np.ndarray) -> Any:
@@ -265,24 +265,24 @@ def grouped(oracle: Any, size: int) -> Any:
     return oracle.group(jnp.asarray(np.minimum(rows, n - 1)), share)
 
 
-def _ungrouped(found: Match, size: int, n: int, budget: int) -> Match:
+def _ungrouped(match: Match, size: int, n: int, budget: int) -> Match:
     """Turn chosen batches into chosen samples."""
-    rank = int(found.n_valid)
-    batches, weights = (np.asarray(a)[:rank] for a in (found.indices, found.weights))
+    rank = int(match.n_valid)
+    batches, weights = (np.asarray(a)[:rank] for a in (match.indices, match.weights))
     counts = np.minimum(n - batches * size, size)
     pairs = zip(batches, counts, strict=True)
     rows: list[np.ndarray] = [np.arange(b * size, b * size + c) for b, c in pairs]
-    each = np.repeat(weights / counts, counts)
+    sample_weights = np.repeat(weights / counts, counts)
     chosen = np.concatenate([*rows, np.empty(0, int)])
-    return _filled(found, chosen[:budget], each[:budget])
+    return _filled(match, chosen[:budget], sample_weights[:budget])
 
 
-def _filled(found: Match, rows: np.ndarray, weights: np.ndarray) -> Match:
-    """Replace what was chosen."""
+def _filled(match: Match, rows: np.ndarray, weights: np.ndarray) -> Match:
+    """Return the match with other chosen rows and weights."""
     return dataclasses.replace(
-        found,
+        match,
         indices=jnp.asarray(rows, jnp.int32),
-        weights=jnp.asarray(weights, found.weights.dtype),
+        weights=jnp.asarray(weights, match.weights.dtype),
         n_valid=jnp.asarray(len(rows), jnp.int32),
     )
 
@@ -293,18 +293,18 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
     changes: list[tuple[int, int, float]] = []
     indices: list[np.ndarray] = []
     weights: list[np.ndarray] = []
-    for c, (rows, found) in enumerate(parts):
-        rank, steps = int(found.n_valid), int(found.steps)
+    for c, (rows, part) in enumerate(parts):
+        rank, steps = int(part.n_valid), int(part.steps)
         turns += [(turn, c) for turn in range(rank)]
-        indices.append(rows[np.asarray(found.indices)[:rank]])
-        weights.append(np.asarray(found.weights)[:rank])
-        path = np.r_[found.target_norm, np.asarray(found.objective)[:steps]]
+        indices.append(rows[np.asarray(part.indices)[:rank]])
+        weights.append(np.asarray(part.weights)[:rank])
+        path = np.r_[part.target_norm, np.asarray(part.objective)[:steps]]
         changes += [(turn, c, fall) for turn, fall in enumerate(np.diff(path))]
     order = sorted(range(len(turns)), key=turns.__getitem__)
-    norm = sum(float(found.target_norm) for _, found in parts)
+    norm = sum(float(part.target_norm) for _, part in parts)
     path = norm + np.cumsum([fall for *_, fall in sorted(changes)])
-    size = sum(len(found.objective) for _, found in parts)
-    codes = {int(found.status) for _, found in parts}
+    size = sum(len(part.objective) for _, part in parts)
+    codes = {int(part.status) for _, part in parts}
     first = parts[0][1]
     merged = dataclasses.replace(
         first,
@@ -315,7 +315,7 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
         target_norm=jnp.asarray(norm, first.objective.dtype),
         steps=jnp.asarray(len(path), jnp.int32),
         dropped=jnp.asarray(
-            sum(int(found.dropped or 0) for _, found in parts), jnp.int32
+            sum(int(part.dropped or 0) for _, part in parts), jnp.int32
         ),
         status=jnp.asarray(
             next(
@@ -327,5 +327,5 @@ def _merged(parts: list[tuple[np.ndarray, Match]], method: str) -> Match:
         ),
         method=method,
     )
-    rows, each = np.concatenate(indices)[order], np.concatenate(weights)[order]
-    return _filled(merged, rows, each)
+    rows, w = np.concatenate(indices)[order], np.concatenate(weights)[order]
+    return _filled(merged, rows, w)

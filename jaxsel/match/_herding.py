@@ -1,4 +1,4 @@
-"""Herding: samples whose plain mean stays close to the target's."""
+"""Herding: samples with an unweighted mean close to the target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, on_parts
 from ._usable import check_products, correlations, usable
 
 _State = tuple[jax.Array, jax.Array, jax.Array]
-"""The sum of the chosen columns, who is free, and the order of choice."""
+"""Sum of the chosen columns, mask of unchosen candidates, and order of choice."""
 
 
 def herding(
@@ -33,7 +33,7 @@ def herding(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> Selection:
-    """Choose candidates whose unweighted mean follows a target.
+    """Choose candidates by herding: their unweighted mean follows a target.
 
     Each step takes the candidate with the largest inner product with
     `(t + 1) b − (sum of those chosen)`; none is taken twice. Unlike `omp`, it gives
@@ -127,9 +127,9 @@ def _across_devices(
 ) -> tuple[jax.Array, _State]:
     """Choose among candidates where they are; every process gets n products."""
     mesh, is_one = candidates.mesh, candidates.places >= 0
-    given = replicate(target, mesh), shard(is_one, mesh)
-    found = _herd_across(candidates.oracle, *given, budget=budget, mesh=mesh)
-    corr, (total, free, order) = gather(found)
+    placed = replicate(target, mesh), shard(is_one, mesh)
+    result = _herd_across(candidates.oracle, *placed, budget=budget, mesh=mesh)
+    corr, (total, free, order) = gather(result)
     return jnp.asarray(corr[is_one]), (
         jnp.asarray(total[is_one]),
         jnp.asarray(free[is_one]),
@@ -141,11 +141,11 @@ def _across_devices(
 def _herd_across(
     oracle: Oracle, target: Gradient, valid: jax.Array, *, budget: int, mesh: Mesh
 ) -> tuple[jax.Array, _State]:
-    def own(oracle: Oracle, target: Gradient, valid: jax.Array) -> Any:
+    def on_shard(oracle: Oracle, target: Gradient, valid: jax.Array) -> Any:
         return _follow(oracle, target, valid, budget, AXIS)
 
     out = (SPLIT, (SPLIT, SPLIT, ALL))
-    return on_parts(own, oracle, mesh, target, valid, out=out)
+    return on_parts(on_shard, oracle, mesh, target, valid, out=out)
 
 
 def _follow(
@@ -183,6 +183,6 @@ def _taken(
     axis: str | None = None,
 ) -> _State:
     total, free, order = state
-    # With nobody free, j is anybody, and its column may be NaN.
+    # If no candidate is left, j is arbitrary and its column may be NaN.
     total = total + jnp.where(any_of(free, axis), column.astype(total.dtype), 0)
     return total, without(free, j, axis), order.at[t].set(j.astype(jnp.int32))

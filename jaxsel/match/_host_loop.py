@@ -1,4 +1,4 @@
-"""A pursuit whose loop runs on the host: for candidates in files, and to show a bar."""
+"""Pursuit with its loop on the host: for candidates in files, or to show a bar."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _finish: Callable[..., Match] = jax.jit(finish)
 
 
 def on_host(oracle: Any, target: Gradient, *, several: bool, **options: Any) -> Match:
-    """Match with the loop on the host, which reads candidates as columns are wanted.
+    """Match with the loop on the host, fetching columns as they are needed.
 
     Args:
         oracle: The candidates.
@@ -111,8 +111,8 @@ def _match(
                 ids = state.next[None]
                 if many > 1:
                     best = _likely(problem, state, among=_AHEAD, **rule)
-                    some = oracle.take(best)
-                    ids = _wanted(problem, state, cache, best, some, many=many, **rule)
+                    atoms = oracle.take(best)
+                    ids = _wanted(problem, state, cache, best, atoms, many=many, **rule)
                 cache = _put(cache, ids, oracle.columns(ids))
                 state = _advance(problem, state, cache, until, **rule)
                 if int(state.steps) == int(until):

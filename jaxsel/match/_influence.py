@@ -28,7 +28,7 @@ def influence_scores(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> jax.Array:
-    """Return how much a training step on each sample lowers the target's loss.
+    """Return the fall of the target's loss by a training step on each sample.
 
     To first order: the sum over checkpoints of `rate · <g_i, b>`. With several targets
     at a checkpoint, stacked along a leading axis (one for each task or class), a sample
@@ -62,8 +62,8 @@ def influence_scores(
         Targeted Instruction Tuning, ICML 2024.
     """
     single = not isinstance(candidates, (list, tuple))
-    given: Any = candidates
-    oracles: list[Any] = [given] if single else list(given)
+    pools: Any = candidates
+    oracles: list[Any] = [pools] if single else list(pools)
     targets: list[Any] = [target] if single else list(target)
     try:
         rates = [1.0] * len(oracles) if learning_rates is None else learning_rates

@@ -78,7 +78,7 @@ def is_elsewhere(value: Any) -> bool:
 
 
 def whole_unless(value: Any, mesh: jax.sharding.Mesh | None) -> Any:
-    """Bring an array that is spread over processes here, unless it is on the mesh."""
+    """Gather an array spread over processes to the host, unless it is on the mesh."""
     if is_on(value, mesh) or not is_elsewhere(value):
         return value
     return whole(value)
@@ -94,8 +94,8 @@ def check_penalty(
     """Return ψ, `[n]`, or D, `[m, n]`, as float64, and its weight; zeros without one.
 
     Args:
-        penalty: What the caller gave.
-        penalty_l2: Likewise.
+        penalty: As in `omp`.
+        penalty_l2: As in `omp`.
         n: How many candidates there are.
         m: How many rows a matrix must have; any number if None.
     """

@@ -56,7 +56,7 @@ def log_det(
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> Selection:
-    """Choose candidates that span as large a volume as possible.
+    """Choose diverse candidates by the greedy determinantal choice.
 
     Greedy maximisation of `log det(G_S + l2 I)`: each step takes the candidate with the
     largest squared distance from the span of those chosen: the pivots of a Cholesky
@@ -101,8 +101,8 @@ def log_det(
     oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
     k = min(check_count("budget", budget), len(oracle))
     l2 = check_positive("l2", l2, zero=True)
-    found = _choose(oracle, l2, k, precision_of(candidates))
-    diag, order, count, least = found
+    result = _choose(oracle, l2, k, precision_of(candidates))
+    diag, order, count, least = result
     check_products(diag)
     may = usable(diag)
     longest = float(jnp.max(jnp.where(may, diag, 0))) + l2
@@ -111,8 +111,8 @@ def log_det(
     if repeats(int(count) < most or float(least) < doubtful, oracle):
         with jax.enable_x64(True):
             wide = laid_out(as_oracle("candidates", widened(candidates), mesh), mesh)
-            found = _choose(wide, l2, k, precision_of(candidates))
-            _, order, count, _ = narrowed(found)
+            result = _choose(wide, l2, k, precision_of(candidates))
+            _, order, count, _ = narrowed(result)
     if int(count) < most:
         doubt(
             f"log_det chose {int(count)} of {most} candidates, for all others lie in "
@@ -128,9 +128,9 @@ def log_det(
 
 
 _Deflated = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""What is left of the rows, of their squares, the order of choice, how many."""
+"""Residual rows, their squared lengths, order of choice, number chosen."""
 _Found = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""The squared lengths, the order of choice, how many are chosen, and `least`."""
+"""Squared lengths, order of choice, number chosen, and `least` of `_State`."""
 
 
 def _choose(oracle: Any, l2: float, k: int, precision: float) -> _Found:
@@ -173,6 +173,7 @@ def _deflate(
     def step(state: _Deflated) -> _Deflated:
         rows, remainder, order, count = state
         j, square = largest(remainder, None)
+        # (I + x xᵀ / l2)^(-1/2) = I − shrink · x xᵀ, with x the row of j.
         shrink = (1 - jnp.sqrt(l2 / (l2 + square))) / jnp.where(square > 0, square, 1)
         alike = jnp.matmul(rows, rows[j], precision="highest")
         rows = rows - shrink * alike[:, None] * rows[j][None]
@@ -191,14 +192,14 @@ def _across_devices(
 ) -> _Found:
     """Choose among candidates where they are; every process gets n lengths."""
     mesh, is_one = candidates.mesh, candidates.places >= 0
-    found = _factorise_across(
+    result = _factorise_across(
         candidates.oracle,
         (l2, precision),
         shard(is_one, mesh),
         budget=budget,
         mesh=mesh,
     )
-    diag, order, count, least = gather(found)
+    diag, order, count, least = gather(result)
     order = jnp.asarray(candidates.places[order], jnp.int32)
     return jnp.asarray(diag[is_one]), order, jnp.asarray(count), jnp.asarray(least)
 
@@ -212,10 +213,10 @@ def _factorise_across(
     budget: int,
     mesh: Mesh,
 ) -> _Found:
-    def own(oracle: Oracle, numbers: tuple[Any, Any], valid: jax.Array) -> Any:
+    def on_shard(oracle: Oracle, numbers: tuple[Any, Any], valid: jax.Array) -> Any:
         return _greedy(oracle, *numbers, valid, budget, AXIS)
 
-    return on_parts(own, oracle, mesh, numbers, valid, out=(SPLIT, ALL, ALL, ALL))
+    return on_parts(on_shard, oracle, mesh, numbers, valid, out=(SPLIT, ALL, ALL, ALL))
 
 
 @compiled(static_argnames="budget")
@@ -263,9 +264,11 @@ def _pivot(
     precision: jax.Array | float,
     axis: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The candidate farthest from the span, and whether it is out of it at all."""
+    """Return the candidate farthest from the span, and whether it is independent."""
     j, most = largest(state.remainder, axis)
     (whole,) = entries((diag,), j, axis)
+    # Rounding of products is linear in eps; that of the candidates' own numbers enters
+    # a squared distance squared.
     share = jnp.maximum(ROUNDING * epsilon(diag.dtype), (_NOISE * precision) ** 2)
     return j, most + l2 > share.astype(diag.dtype) * (whole + l2)
 
@@ -278,12 +281,12 @@ def _take(
     axis: str | None = None,
 ) -> _State:
     rows, remainder, order, t, least = state
-    across, own = entries((rows, remainder), j, axis)
+    across, square = entries((rows, remainder), j, axis)
     row = column.astype(remainder.dtype)
     row = row - jnp.matmul(across, rows, precision="highest")
     # On the diagonal the ridge belongs to K, but no candidate is taken twice, and it
     # would round the squares of short gradients away: remainders leave it out.
-    pivot = own + l2
+    pivot = square + l2
     row = row / jnp.sqrt(pivot)
     # A candidate that may not be chosen stays so: the row may be NaN there.
     is_open = remainder > -jnp.inf

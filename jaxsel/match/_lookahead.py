@@ -1,11 +1,11 @@
-"""Prefetching of columns: those of the candidates most likely to be chosen.
+"""Prefetching of columns of the candidates most likely to be chosen next.
 
-Every request reads all gradients, so that 16 columns cost hardly more than one. Those
-of the 16 candidates that are best now would be the wrong ones: each choice changes what
-is still missing, and with it the order. So the next steps are taken in advance, among
-the few hundred candidates that are best now, whose inner products with each other cost
-next to nothing. What is really chosen is decided on all candidates as ever; a wrong
-guess costs another request, nothing else.
+Every request reads all gradients, so that 16 columns cost hardly more than one. The 16
+candidates with the highest scores now would be the wrong ones: each choice changes the
+residual, and with it the order. So the next steps are simulated among the few hundred
+candidates with the highest scores, whose inner products with each other cost next to
+nothing. The choice itself is still made among all candidates; a wrong guess costs
+another request, nothing else.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ._pursuit import Problem, Pursuit, Score, advance, scores
 def likely(
     problem: Problem, state: Pursuit, *, among: int, positive: bool, score: Score
 ) -> jax.Array:
-    """Return the best candidates at this moment, the next one among them, `[m]`.
+    """Return the candidates with the highest scores, the next one included, `[m]`.
 
     Args:
-        problem: What to match.
-        state: Where it stands.
+        problem: Constants of the pursuit.
+        state: Its current state.
         among: How many to return, if there are as many.
         positive: Whether weights must not be negative.
         score: How to choose.
@@ -45,28 +45,29 @@ def wanted(
     state: Pursuit,
     cache: ColumnCache,
     best: jax.Array,
-    some: Oracle,
+    atoms: Oracle,
     *,
     many: int,
     positive: bool,
     score: Score,
 ) -> jax.Array:
-    """Return candidates to ask for, `[many]`: the next one, and others likely soon.
+    """Return candidates to fetch columns of, `[many]`: the next, and likely later ones.
 
     Args:
-        problem: What to match.
-        state: Where it stands.
+        problem: Constants of the pursuit.
+        state: Its current state.
         cache: Columns that need not be asked for.
-        best: What `likely` returned, `[m]`.
-        some: The oracle of these.
+        best: Candidates from `likely`, `[m]`.
+        atoms: The oracle of these.
         many: How many to ask for.
         positive: Whether weights must not be negative.
         score: How to choose.
     """
     rule: Any = {"positive": positive, "score": score}
-    ahead = advance(*_among(problem, state, best, some), state.steps + many, **rule)
+    ahead = advance(*_among(problem, state, best, atoms), state.steps + many, **rule)
     slots, n = jnp.arange(state.indices.shape[0]), problem.diag.shape[0]
     new = (slots >= state.steps) & (slots < ahead.steps)
+    # Index n is out of bounds, and dropped: slots without a new choice, empty cache.
     chosen = jnp.where(new, best[ahead.indices - len(slots)], n)
     held = jnp.where(cache.ids < 0, n, cache.ids)
     promise = scores(problem, state, **rule).at[chosen].set(jnp.inf, mode="drop")
@@ -75,12 +76,12 @@ def wanted(
 
 
 def _among(
-    problem: Problem, state: Pursuit, best: jax.Array, some: Oracle
+    problem: Problem, state: Pursuit, best: jax.Array, atoms: Oracle
 ) -> tuple[Problem, Pursuit, ColumnCache]:
-    """Return the same problem and state, of the chosen and some others only.
+    """Restrict problem and state to the chosen candidates and the best others.
 
-    Those that fill the k slots come first, then the m others, whose columns are all
-    in the cache.
+    The k slots of chosen candidates come first, then the m others, with all of their
+    columns in the cache.
     """
     size = state.indices.shape[0]
     ids = jnp.concatenate([state.indices, best])
@@ -88,7 +89,7 @@ def _among(
     others = size + jnp.arange(len(best), dtype=jnp.int32)
 
     def cut(array: jax.Array) -> jax.Array:
-        # What the chosen have in these is never looked at.
+        # Entries at the slots of the chosen are never read: zeros will do.
         return jnp.pad(array[:, best], [(0, 0), (size, 0)])
 
     few = problem._replace(
@@ -106,5 +107,5 @@ def _among(
         indices=jnp.where(slots < state.steps, slots, 0),
         next=size + jnp.argmax(best == state.next).astype(jnp.int32),
     )
-    columns = jnp.concatenate([state.columns[:, best].T, some.gram(some)], axis=1)
+    columns = jnp.concatenate([state.columns[:, best].T, atoms.gram(atoms)], axis=1)
     return few, start, ColumnCache(others, columns.astype(few.diag.dtype), jnp.int32(0))

@@ -51,7 +51,7 @@ def omp(
     axis: str | None = None,
     progress: bool = False,
 ) -> Match:
-    """Choose candidates whose weighted gradients sum to a target, one after another.
+    """Choose weighted candidates by orthogonal matching pursuit of a target gradient.
 
     Minimises `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` greedily over sets of at
     most `budget` candidates. Each step chooses a candidate by `score`, then fits the

@@ -23,7 +23,7 @@ from ._resident import Resident
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, repr=False)
 class Penalised(Oracle):
-    """An oracle whose gradients have further columns; `penalise` makes it.
+    """Oracle of gradients with further columns; `penalise` makes it.
 
     A gradient is a pair: one in the form of the oracle beneath, and an array `[m]`.
 

@@ -110,8 +110,8 @@ def pursue(
             ids = state.next[None]
             if many > 1:
                 best = likely(problem, state, among=_AHEAD * many, **rule)
-                some = oracle.take(best)
-                ids = wanted(problem, state, cache, best, some, many=many, **rule)
+                atoms = oracle.take(best)
+                ids = wanted(problem, state, cache, best, atoms, many=many, **rule)
             cache = put(cache, ids, columns(oracle, ids, axis, held=held))
             return advance(problem, state, cache, until, axis=axis, **rule), cache
 

@@ -2,10 +2,10 @@
 
 With `K = G + diag(l2 + penalty_l2 ψ²)`, where G holds the candidates' inner products,
 the objective `‖Σ w_i g_i − b‖² + l2 ‖w‖² + penalty_l2 ‖ψ w‖²` of a set of candidates is
-a quadratic in K and in the correlations `c = G b`: no residual is ever formed, and all
-that is needed of the gradients are `diag`, `corr(b)` and a column of G for each choice.
-Where gradients are at hand as rows of a matrix, it forms the residual after all: all
-correlations with that cost one product, and no column is kept.
+a quadratic in K and in the correlations `c_i = <g_i, b>`: no residual is formed, and
+the gradients are needed only for `diag`, `corr(b)` and a column of G for each choice.
+Where the oracle holds gradients as rows of a matrix, the residual is formed: all
+correlations with it cost one product, and no column is kept.
 
 With an `axis`, under `shard_map`, every device has its own part of all arrays `[n]` and
 `[k, n]`; all others are the same everywhere, and indices count all candidates.
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
     Attributes:
         diag: Squared lengths; NaN where a gradient has one, which is never chosen.
-        extra: What is added to them on K's diagonal.
+        extra: Ridge and penalty, which K's diagonal adds to `diag`.
         corr: Correlations with the target.
         valid: Which candidates may be chosen.
         norm: The target's squared length.
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
         rows: The gradients, `[n, p]`, where correlations are those with the residual:
             the chosen gradients then stand in place of their columns of G. None where
             they come from these columns.
-        target: What to match, `[p]`, if there are rows.
+        target: The gradient to match, `[p]`, if there are rows.
     """
 
     diag: jax.Array
@@ -69,12 +69,12 @@ class Pursuit(NamedTuple):
     """State of a pursuit after each step, with room for k choices.
 
     Attributes:
-        corr: Correlations with what is not matched yet, `[n]`.
+        corr: Correlations with the residual, `[n]`.
         open: Which candidates may still be chosen, `[n]`.
         columns: Columns of G of the chosen, `[k, n]`; the chosen gradients, `[k, p]`,
             if the problem has rows.
         rows: Rows of K's pivoted Cholesky factor, `[k, n]`; None unless scored by it.
-        left: What that factorisation leaves of K's diagonal, `[n]`; None likewise.
+        left: Diagonal of K's Schur complement after that factor, `[n]`; None likewise.
         indices: The chosen, `[k]`.
         refit: Their weights.
         objective: After each step, `[k]`.
@@ -109,13 +109,13 @@ def pose(
     limit: jax.typing.ArrayLike,
     held: bool = False,
 ) -> Problem:
-    """Ask the oracle for what every step needs.
+    """Compute the constants of a pursuit: one `diag` and one `corr` of the oracle.
 
     Args:
         oracle: The n candidates.
         target: The gradient to match.
         l2: Weight of `‖w‖²`.
-        extra: Optional `[n]`: more of it for each candidate.
+        extra: Optional `[n]`: added to `l2` for each candidate.
         valid: Optional `[n]`: which candidates may be chosen.
         tol: Stop at a relative error of this.
         limit: How many steps at most.
@@ -150,7 +150,7 @@ def start(
     n, dtype = problem.diag.shape[0], problem.diag.dtype
     width = n if problem.rows is None else problem.rows.shape[1]
     keeps_rows = score == "ols"
-    # Compared with what is infinite, nothing is too large and everything is matched.
+    # Tolerances relative to an infinite square hold for anything: stop with OVERFLOW.
     too_long = any_of(problem.valid & jnp.isinf(problem.diag), axis)
     too_long |= jnp.isinf(problem.norm)
     state = Pursuit(
@@ -201,7 +201,7 @@ def advance(
     """Take steps for as long as the next candidate's column is in the cache.
 
     Args:
-        problem: What to match.
+        problem: Constants of the pursuit.
         state: Where it stands.
         cache: Columns, the next candidate's among them.
         until: How many steps to have taken then, at most.
@@ -244,7 +244,7 @@ def stages(budget: int) -> list[int]:
 
 
 def finish(problem: Problem, state: Pursuit) -> Match:
-    """Order what was chosen, leaving out weights of zero."""
+    """Return the match: chosen candidates in order, without weights of zero."""
     weights = state.refit.weights
     kept = weights != 0
     order = jnp.argsort(~kept, stable=True)
@@ -284,6 +284,7 @@ def _choose(
     else:
         with_chosen = jnp.matmul(state.columns, column, precision="highest")
     with_chosen = jnp.where(filled, with_chosen, 0)
+    # An atom in the span of the basic ones (pivot 0) is passed over for good.
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
     state = state._replace(open=without(state.open, j, axis))
@@ -294,8 +295,11 @@ def _choose(
         new = fit(_refit.exchange(refit, t))
         weights = new.weights
         through = jnp.matmul(new.gram, weights, precision="highest")
+        # ‖b‖² + w'Kw − 2 b'w. A new atom can only lower it: if it rises by more than
+        # rounding, the type's digits are spent, and the step is undone.
         last = problem.norm + jnp.sum(weights * (through - 2 * new.target))
-        # False for NaN, too. Only small arrays are chosen between: no large copies.
+        # False for NaN, too. Only small arrays are chosen between, without copies of
+        # large ones: slot t of `columns` and `indices` counts only once `steps` does.
         fine = last <= state.last + slack
 
         def better(new: jax.Array, old: jax.Array | float) -> jax.Array:
@@ -321,7 +325,10 @@ def _choose(
 
 
 def _correlations(problem: Problem, fitted: jax.Array) -> jax.Array:
-    """Return those with what `fitted` leaves: products with the target, or itself."""
+    """Return correlations with the residual, `[n]`.
+
+    `fitted` is the weighted sum of columns of G, or of gradients if there are rows.
+    """
     if problem.rows is None or problem.target is None:
         return problem.corr - fitted
     rows = widen(problem.rows)
@@ -335,9 +342,11 @@ def _factor(
     rows, left = state.rows, state.left
     if rows is None or left is None:
         raise TypeError("the state was started without a factor")
-    across, own = entries((rows, left), j, axis)
+    # Row t of the pivoted factor: column j of K less its part in the earlier rows. The
+    # ridge is missing at j itself, which is closed: its entry is not used again.
+    across, left_j = entries((rows, left), j, axis)
     row = column - jnp.matmul(across, rows, precision="highest")
-    row = row / jnp.sqrt(own)
+    row = row / jnp.sqrt(left_j)
     return state._replace(rows=rows.at[t].set(row), left=left - row**2)
 
 
@@ -360,6 +369,7 @@ def _aim(
         (~(most > 0), EXHAUSTED),
     ]
     status = jnp.int32(_RUNNING)
+    # The first that applies wins.
     for applies, code in reversed(codes):
         status = jnp.where(applies, code, status)
     status = jnp.where(state.status == _RUNNING, status, state.status)
@@ -371,19 +381,20 @@ def scores(
 ) -> jax.Array:
     """Score the candidates, `[n]`: above zero for those that may be chosen."""
     size = state.corr if positive else jnp.abs(state.corr)
-    # Below this a correlation is but rounding.
+    # A correlation below this is rounding.
     eps = epsilon(size.dtype)
     noise = 32 * eps * jnp.sqrt(problem.diag) * jnp.sqrt(problem.norm)
     allowed = state.open & (size > noise)
-    # The roots of the scores: of the same order, and out of overflow's way.
+    # Roots of the scores: they order candidates alike, and do not overflow.
     if score == "nomp":
         size = size / jnp.sqrt(problem.diag)
     elif score == "ols" and state.left is not None:
+        # corr² / left is the fall of the objective if all weights are fitted again.
         allowed &= _independent(problem, state.left, problem.diag + problem.extra)
         size = size / jnp.sqrt(state.left)
     return jnp.where(allowed, size, 0)
 
 
-def _independent(problem: Problem, left: jax.Array, diagonal: jax.Array) -> jax.Array:
+def _independent(problem: Problem, pivot: jax.Array, diagonal: jax.Array) -> jax.Array:
     """Return whether the remainder of a diagonal entry exceeds rounding."""
-    return left > ROUNDING * epsilon(problem.diag.dtype) * diagonal
+    return pivot > ROUNDING * epsilon(problem.diag.dtype) * diagonal

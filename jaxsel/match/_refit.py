@@ -20,12 +20,19 @@ import jax.numpy as jnp
 
 from jaxsel._typed import cholesky, cond, epsilon, map_leaves, while_loop
 
+# With B the basic atoms and N the others, the tableau T and `values` q say
+#
+#     [w_B]       [y_B]            [ K_BB^-1        -K_BB^-1 K_BN             ]
+#     [y_N] = q + T [w_N],    T =  [ K_NB K_BB^-1   K_NN - K_NB K_BB^-1 K_BN  ],
+#
+# so that at y_B = 0, w_N = 0 the weights of B and the duals of N are q itself.
+
 # Exchanges of all violating atoms at once that may fail to lower their number.
 _PATIENCE = 3
 
 
 class Refit(NamedTuple):
-    """Weights of up to k atoms and what is needed to add another.
+    """State of the refit: weights of up to k atoms, and their pivoting tableau.
 
     Attributes:
         gram: K on the atoms, ridge included, `[k, k]`; zero where a slot is free.
@@ -48,7 +55,7 @@ class Refit(NamedTuple):
 
 
 _Search = tuple[Refit, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""State, who is yet to be exchanged, fewest there were, patience, steps left, done."""
+"""State, atoms to exchange, fewest violations so far, patience, steps left, done."""
 
 
 def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
@@ -79,6 +86,8 @@ def add(
         The new refit, and the atom's squared distance from the span of the basic atoms
         (in the norm of K): near zero if it depends on them.
     """
+    # The new row and column of T: as `basic` is 0 on N, `through` is K_BB^-1 K_Bs on B
+    # and K_NB K_BB^-1 K_Bs on N, and `pivot` the Schur complement of the new atom s.
     basic = jnp.where(state.basic, column, 0)
     through = _matvec(state.tableau, basic)
     pivot = diagonal - jnp.vdot(basic, through, precision="highest")
@@ -99,6 +108,7 @@ def add(
 
 def exchange(state: Refit, p: jax.Array) -> Refit:
     """Exchange weight and dual of atom p: a principal pivot, O(k^2)."""
+    # Solve row p for the other of w_p, y_p, and substitute it into all other rows.
     pivot = state.tableau[p, p]
     row, column = state.tableau[p] / pivot, state.tableau[:, p]
     tableau = state.tableau - column[:, None] * row[None, :]
@@ -112,13 +122,14 @@ def exchange(state: Refit, p: jax.Array) -> Refit:
 
 
 def refine(state: Refit) -> Refit:
-    """Take out what rounding has added up to: one step of iterative refinement."""
+    """Correct weights and duals by one step of iterative refinement."""
     residual = jnp.where(
         state.basic, state.target - _matvec(state.gram, state.weights), 0
     )
     weights = state.weights + jnp.where(
         state.basic, _matvec(state.tableau, residual), 0
     )
+    # From K itself, not from the tableau, whose errors grow from exchange to exchange.
     dual = _matvec(state.gram, weights) - state.target
     return state._replace(values=jnp.where(state.basic, weights, dual))
 
@@ -131,6 +142,7 @@ def rebuild(state: Refit) -> Refit:
     basic = state.basic
     both, mixed = basic[:, None] & basic, ~basic[:, None] & basic
     identity = jnp.eye(basic.shape[0], dtype=state.gram.dtype)
+    # Ones on the diagonal of N keep the shape static, and K_BB's factor as it is.
     factor = cholesky(jnp.where(both, state.gram, identity))
     inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
     inverse = jnp.where(both, inverse, 0)
@@ -139,6 +151,7 @@ def rebuild(state: Refit) -> Refit:
     rest = state.gram - jnp.matmul(across, duals.T, precision="highest")
     apart = ~basic[:, None] & ~basic
     tableau = inverse + across - across.T + jnp.where(apart, rest, 0)
+    # A failed factorisation is NaN.
     fine = jnp.isfinite(tableau).all()
     return refine(state._replace(tableau=jnp.where(fine, tableau, state.tableau)))
 
@@ -155,34 +168,35 @@ def non_negative(state: Refit) -> Refit:
     scale = jnp.sqrt(jnp.maximum(state.gram.diagonal(), 0))
 
     def violating(state: Refit) -> jax.Array:
-        # Rounding of a dual is in proportion to its terms, that of a weight likewise.
+        # Rounding is relative: of a dual to its terms, of weights to the largest one.
         weights = jnp.abs(state.weights)
         terms = jnp.max(weights * scale, initial=0) * scale + jnp.abs(state.target)
         slack = 16 * eps * jnp.where(state.basic, jnp.max(weights, initial=0), terms)
         return state.values < -slack
 
     def look(carry: _Search) -> _Search:
-        state, _, fewest, patience, left, _ = carry
+        state, _, fewest, patience, steps_left, _ = carry
         state = refine(state)
         wrong = violating(state)
         count = jnp.sum(wrong, dtype=jnp.int32)
         fewer = count < fewest
         spent = ~fewer & (patience == 0)
+        # Murty's rule: one exchange, at the largest index, ends for definite K.
         pending = wrong & (~spent | (jnp.arange(size) == _last(wrong)))
         patience = jnp.where(fewer, jnp.int32(_PATIENCE), jnp.maximum(patience - 1, 0))
         fewest = jnp.minimum(fewest, count)
-        return state, pending, fewest, patience, left - 1, count == 0
+        return state, pending, fewest, patience, steps_left - 1, count == 0
 
     def step(carry: _Search) -> _Search:
-        state, pending, fewest, patience, left, done = carry
+        state, pending, fewest, patience, steps_left, done = carry
         p = _last(pending)
         pending = pending.at[p].set(False)
-        return exchange(state, p), pending, fewest, patience, left - 1, done
+        return exchange(state, p), pending, fewest, patience, steps_left - 1, done
 
     def either(carry: _Search) -> _Search:
         return cond(jnp.any(carry[1]), step, look, carry)
 
-    # The bound is for matrices that rounding has made indefinite: never reached else.
+    # Only a K that rounding has made indefinite can reach the bound.
     none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
     done = jnp.asarray(False)
     begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, done)

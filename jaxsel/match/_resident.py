@@ -37,10 +37,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Resident:
-    """An oracle whose candidates are split over the axis "data" of a mesh.
+    """Oracle with its candidates split over the axis "data" of a mesh.
 
     Attributes:
-        oracle: Rows, the same number on each device; what candidates share is on all.
+        oracle: Rows, equally many on each device; shared fields are replicated.
         mesh: The devices.
         places: Which candidate each row is, in ascending order; -1 where a row only
             fills up its device's part, `[rows]`.
@@ -88,9 +88,9 @@ class Resident:
         return self.oracle.dtype
 
     def laid(self, values: np.ndarray) -> np.ndarray:
-        """Return values `[n]` of candidates as those of the rows; 0 or False else."""
-        found = np.where(self.places >= 0, values[self.places], 0)
-        return found.astype(values.dtype)
+        """Scatter values `[n]` of candidates to rows; 0 or False in filler rows."""
+        scattered = np.where(self.places >= 0, values[self.places], 0)
+        return scattered.astype(values.dtype)
 
     def diag(self) -> np.ndarray:
         """Return each candidate's squared length, `[n]`, to every process."""
@@ -98,7 +98,7 @@ class Resident:
         return squares[self.places >= 0]
 
     def corr(self, target: Gradient) -> np.ndarray:
-        """Return each candidate's `correlations` with a target, `[n]`, likewise."""
+        """Return all `correlations` with a target, `[n]`, to every process."""
         products = gather(_corr(self.oracle, replicate(target, self.mesh), self.mesh))
         return products[self.places >= 0]
 
@@ -109,24 +109,26 @@ class Resident:
 
     def mean(self, rows: np.ndarray | None = None) -> Gradient:
         """Return the mean gradient of some candidates, or of all."""
-        some = self if rows is None else self.take(rows)
-        n = len(some)
-        return some.combine(np.full(n, 1 / n))
+        subset = self if rows is None else self.take(rows)
+        n = len(subset)
+        return subset.combine(np.full(n, 1 / n))
 
     def take(self, wanted: np.ndarray) -> Resident:
         """Return some candidates, in ascending order, each where it is.
 
         Devices have as many rows as the one that has most of them, or some more.
         """
-        device, at = self._where(wanted)
+        device, local_rows = self._where(wanted)
         counts = np.bincount(device, minlength=n_shards(self.mesh))
         share = min(rounded(int(counts.max())), self._share)
+        # Fillers repeat a row of the device: zeros might be no valid example of a loss.
         last = np.zeros(len(counts), np.int32)
-        last[device] = at
+        last[device] = local_rows
         rows = np.repeat(last[:, None], share, axis=1)
         places = np.full(rows.shape, -1)
+        # Candidates ascend, and so do their devices: count on within each device.
         slot = np.arange(len(wanted)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows[device, slot], places[device, slot] = at, np.arange(len(wanted))
+        rows[device, slot], places[device, slot] = local_rows, np.arange(len(wanted))
         parts = _pick(self.oracle.per_candidate(), shard(rows, self.mesh), self.mesh)
         oracle = dataclasses.replace(self.oracle, **parts)
         return Resident(oracle, self.mesh, places.reshape(-1))
@@ -134,22 +136,22 @@ class Resident:
     def grouped(self, size: int) -> Resident:
         """Return the mean gradients of `size` consecutive candidates each.
 
-        Those of a group that are on several devices go to one of them.
+        If a group is spread over several devices, its rows go to one of them.
         """
         n, devices = len(self), n_shards(self.mesh)
         groups = -(-n // size)
-        each = -(-groups // devices)
-        counts = np.clip(n - size * np.arange(each * devices), 0, size)
+        per_device = -(-groups // devices)
+        counts = np.clip(n - size * np.arange(per_device * devices), 0, size)
         shares = np.arange(size) < counts[:, None]
         shares = (shares / np.maximum(counts, 1)[:, None]).astype(self.dtype)
         rows = np.zeros(shares.shape, np.int32)
         form = jax.eval_shape(_grouped, self.oracle, rows, shares)
-        moved = dataclasses.replace(self.oracle, **self._moved(each * size))
-        found = _group(moved, shard(shares, self.mesh), self.mesh)
+        moved = dataclasses.replace(self.oracle, **self._moved(per_device * size))
+        parts = _group(moved, shard(shares, self.mesh), self.mesh)
         shared = {name: getattr(self.oracle, name) for name in form.shared}
-        places = np.arange(each * devices)
+        places = np.arange(per_device * devices)
         places[groups:] = -1
-        return Resident(dataclasses.replace(form, **found, **shared), self.mesh, places)
+        return Resident(dataclasses.replace(form, **parts, **shared), self.mesh, places)
 
     @property
     def _share(self) -> int:
@@ -166,21 +168,21 @@ class Resident:
         Shifts by one device, two, and so on carry only as many rows as they need to.
         """
         n, devices = len(self), n_shards(self.mesh)
-        source, at = self._where(np.arange(n))
+        source, local_rows = self._where(np.arange(n))
         goal, slot = np.arange(n) // share, np.arange(n) % share
         steps: list[tuple[int, jax.Array, jax.Array]] = []
         for shift in range(devices):
-            mine = [
+            moving = [
                 np.flatnonzero((source == d) & (goal == (d + shift) % devices))
                 for d in range(devices)
             ]
-            longest = max(map(len, mine))
+            longest = max(map(len, moving))
             if not longest:
                 continue
             sent = np.zeros((devices, longest), np.int32)
-            kept = np.full((devices, longest), share, np.int32)  # nowhere
-            for d, rows in enumerate(mine):
-                sent[d, : len(rows)] = at[rows]
+            kept = np.full((devices, longest), share, np.int32)  # dropped
+            for d, rows in enumerate(moving):
+                sent[d, : len(rows)] = local_rows[rows]
                 kept[(d + shift) % devices, : len(rows)] = slot[rows]
             steps.append((shift, *shard((sent, kept), self.mesh)))
         shifts = tuple(shift for shift, *_ in steps)
@@ -230,7 +232,7 @@ def here(tree: _T) -> _T:
 
 
 def parts_of(oracle: Any) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
-    """Return what candidates have, what they share, and how to put both together."""
+    """Return per-candidate fields, shared fields, and a function that joins them."""
     shared = {name: getattr(oracle, name) for name in oracle.shared}
 
     def together(parts: Any, shared: Any) -> Any:
@@ -263,10 +265,10 @@ def on_parts(
     """
     parts, shared, together = parts_of(oracle)
 
-    def own(parts: Any, shared: Any, same: Any, split: Any) -> Any:
+    def on_shard(parts: Any, shared: Any, same: Any, split: Any) -> Any:
         return function(together(parts, shared), same, split)
 
-    run = by_shards(own, mesh, (SPLIT, ALL, ALL, SPLIT), out)
+    run = by_shards(on_shard, mesh, (SPLIT, ALL, ALL, SPLIT), out)
     return run(parts, shared, same, split)
 
 
@@ -274,60 +276,60 @@ def on_parts(
 def lengths(oracle: Oracle, mesh: Mesh) -> jax.Array:
     """Return the squared length of each row, split as they are."""
 
-    def own(oracle: Any, *_: Any) -> jax.Array:
+    def on_shard(oracle: Any, *_: Any) -> jax.Array:
         return widen(oracle.diag())
 
-    return on_parts(own, oracle, mesh, out=SPLIT)
+    return on_parts(on_shard, oracle, mesh, out=SPLIT)
 
 
 @compiled(static_argnums=2)
 def _corr(oracle: Oracle, target: Gradient, mesh: Mesh) -> jax.Array:
-    def own(oracle: Any, target: Gradient, _: Any) -> jax.Array:
+    def on_shard(oracle: Any, target: Gradient, _: Any) -> jax.Array:
         return correlations(oracle, target)
 
-    return on_parts(own, oracle, mesh, target, out=SPLIT)
+    return on_parts(on_shard, oracle, mesh, target, out=SPLIT)
 
 
 @compiled(static_argnums=2)
 def _combine(oracle: Oracle, weights: jax.Array, mesh: Mesh) -> Gradient:
     parts, shared, together = parts_of(oracle)
 
-    def own(parts: Any, shared: Any, weights: jax.Array) -> Gradient:
+    def on_shard(parts: Any, shared: Any, weights: jax.Array) -> Gradient:
         total = together(parts, shared).combine(weights)
-        # A device may have none but rows of others, one of which may have a NaN.
+        # All weights of a device may be 0, as of fillers, but 0 times a NaN is NaN.
         none = ~jnp.any(weights)
         total = map_leaves(lambda leaf: jnp.where(none, 0, leaf), total)
         return sum_devices(total, AXIS)
 
-    run = by_shards(own, mesh, (SPLIT, ALL, SPLIT), ALL)
+    run = by_shards(on_shard, mesh, (SPLIT, ALL, SPLIT), ALL)
     return run(parts, shared, weights)
 
 
 @compiled(static_argnums=2)
 def _pick(parts: Any, rows: jax.Array, mesh: Mesh) -> Any:
-    def own(parts: Any, rows: jax.Array) -> Any:
+    def on_shard(parts: Any, rows: jax.Array) -> Any:
         return map_leaves(lambda array: array[rows[0]], parts)
 
-    return by_shards(own, mesh, (SPLIT, SPLIT), SPLIT)(parts, rows)
+    return by_shards(on_shard, mesh, (SPLIT, SPLIT), SPLIT)(parts, rows)
 
 
 @compiled(static_argnums=(2, 3, 4))
 def _move(parts: Any, lists: Any, shifts: Any, share: int, mesh: Mesh) -> Any:
     devices = n_shards(mesh)
 
-    def own(parts: Any, lists: Any) -> Any:
+    def on_shard(parts: Any, lists: Any) -> Any:
         def moved(array: jax.Array) -> jax.Array:
-            found = jnp.zeros((share, *array.shape[1:]), array.dtype)
+            received = jnp.zeros((share, *array.shape[1:]), array.dtype)
             for shift, (sent, kept) in zip(shifts, lists, strict=True):
                 ring = [(d, (d + shift) % devices) for d in range(devices)]
                 rows = array[sent[0]]
                 rows = lax.ppermute(rows, AXIS, ring) if shift else rows
-                found = found.at[kept[0]].set(rows, mode="drop")
-            return found
+                received = received.at[kept[0]].set(rows, mode="drop")
+            return received
 
         return map_leaves(moved, parts)
 
-    return by_shards(own, mesh, (SPLIT, SPLIT), SPLIT)(parts, lists)
+    return by_shards(on_shard, mesh, (SPLIT, SPLIT), SPLIT)(parts, lists)
 
 
 def _grouped(oracle: Any, rows: np.ndarray, shares: jax.Array) -> Any:
@@ -338,9 +340,9 @@ def _grouped(oracle: Any, rows: np.ndarray, shares: jax.Array) -> Any:
 def _group(oracle: Any, shares: jax.Array, mesh: Mesh) -> Any:
     parts, shared, together = parts_of(oracle)
 
-    def own(parts: Any, shared: Any, shares: jax.Array) -> Any:
+    def on_shard(parts: Any, shared: Any, shares: jax.Array) -> Any:
         rows = np.arange(shares.size).reshape(shares.shape)
         return _grouped(together(parts, shared), rows, shares).per_candidate()
 
-    run = by_shards(own, mesh, (SPLIT, ALL, SPLIT), SPLIT)
+    run = by_shards(on_shard, mesh, (SPLIT, ALL, SPLIT), SPLIT)
     return run(parts, shared, shares)

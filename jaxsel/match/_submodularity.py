@@ -66,7 +66,7 @@ def submodularity(
         axis: As in `omp`.
 
     Returns:
-        Bounds on the objective, the submodularity ratio, and what OMP reaches by it.
+        Bounds on the objective, the submodularity ratio, and OMP's guarantee by it.
 
     Raises:
         TypeError: If an argument has the wrong type.

@@ -29,7 +29,7 @@ REASONS = (
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Match(Selection):
-    """Candidates whose weighted sum matches a target, in the order of choice.
+    """Weighted candidates that match a target, in the order of choice.
 
     With several targets every array has a leading axis, with an entry for each target;
     `match[t]` is the match of one target.

@@ -37,7 +37,7 @@ def correlations(oracle: Oracle, target: Gradient) -> jax.Array:
 
 
 def check_products(products: jax.Array, allowed: jax.Array | None = None) -> None:
-    """Refuse candidates whose products overflow, naming the first.
+    """Raise if a candidate's product overflows, naming the first such candidate.
 
     Args:
         products: Squared lengths or inner products, `[..., n]`.
@@ -58,7 +58,7 @@ def check_products(products: jax.Array, allowed: jax.Array | None = None) -> Non
 
 
 def check_lengths(target: Gradient, *, several: bool = False) -> None:
-    """Refuse a target whose squared length overflows, or vanishes though it does not.
+    """Raise if a target's squared length overflows, or underflows though it is not 0.
 
     Args:
         target: A gradient, or several along a leading axis.

@@ -84,7 +84,7 @@ def check_peak(centre: np.ndarray, *edges: np.ndarray | jax.Array) -> float:
 def prepare_exact(
     x: np.ndarray | jax.Array, x_val: np.ndarray | jax.Array, *, metric: Metric
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[Any, np.ndarray] | None]:
-    """Prepare features as float32, and keep what settles near ties between them.
+    """Prepare features as float32, and keep the exact ones that settle near ties.
 
     Args:
         x: Array of shape `[n, d]`.
@@ -92,9 +92,9 @@ def prepare_exact(
         metric: "l2" or "cosine".
 
     Returns:
-        What `prepare_features` returns; and both arrays as `Exact` takes them, or None
-        where distances are exact: those of small whole numbers. The points are the same
-        array as the prepared ones where nothing was done to these.
+        The arrays as from `prepare_features`; and both as `Exact` takes them, or None
+        where float32 distances are exact, as of small whole numbers. The points are the
+        prepared array itself where preparing changed nothing.
     """
     (features, asked), centred = _prepare((x, x_val), metric)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
@@ -120,7 +120,7 @@ def repaired(
     asked: jax.Array | None,
     for_order: bool,
 ) -> tuple[jax.Array, Exact | None, Any]:
-    """Return distances, those that cancelled computed again, and what settles ties.
+    """Return distances, recomputed where they cancelled, and the `Exact` for near ties.
 
     Args:
         x: Array of shape `[n, d]`, prepared.
@@ -128,7 +128,7 @@ def repaired(
         metric: "l2" or "cosine".
         norms: Array of shape `[n]`: `squared_norms(x)`.
         points: Features as `Exact` takes them, or None where distances are exact.
-        asked: The queries, likewise.
+        asked: The queries as `Exact` takes them, or None.
         for_order: See `repair`.
 
     Returns:
@@ -225,7 +225,7 @@ def distances(
 def to_length(
     squared: Float[jax.Array, "*shape"], metric: Metric
 ) -> Float[jax.Array, "*shape"]:
-    """Turn what `distances` returns into distances.
+    """Convert the result of `distances` to distances proper: a root for "l2".
 
     Args:
         squared: Array of any shape.

@@ -1,4 +1,4 @@
-"""Recover the order of near neighbours that float32 distances cannot tell apart.
+"""Order of near neighbours that float32 distances cannot tell apart.
 
 A distance computed by a matrix product, `|x|^2 + |q|^2 - 2 x.q`, is off by a few
 float32 roundings of `|x|^2 + |q|^2`, however near the two points are. Features with an
@@ -42,8 +42,8 @@ TOLERANCE = 1e-6
 TIE = 2.0**-50
 # The error of a float32 distance that was computed in float64, relative and absolute.
 ROUNDING, TINY = 2.0**-23, 2.0**-126
-# Ranks within which every open pair is looked at; beyond, only groups that span more
-# than `STRIDE` ranks matter.
+# Ranks within which every open pair is examined; beyond, only groups that span more
+# than `STRIDE` ranks are.
 NEAR, STRIDE = 4096, 256
 _FEW = 128
 # Points whose features are read at once.
@@ -63,7 +63,7 @@ class Exact:
     Attributes:
         points: The features as they were given, `[n, d]` float32, or `[n, 2 d]` uint32:
             the bits of float64. For "cosine", of unit length, and NaN in zero rows.
-        query: The query, likewise: `[d]` or `[2 d]`.
+        query: The query in the same form: `[d]` or `[2 d]`.
         error: `[n]`: how much each point adds to the bound on a distance's error.
         query_error: `[3]`: how much the query adds to it; the bound at most; and a
             distance beyond which none has lost its digits.
@@ -72,8 +72,8 @@ class Exact:
             all points, but have the features of some only, equally many: `points` are
             the device's own, and `query` has one row for each device. None on a device
             that has all.
-        thorough: Whether to settle, with an axis, what needs rows of memory, too. If
-            not, `settle_ranks` only says that there is such.
+        thorough: Whether, with an axis, to settle also ties that need whole rows of
+            memory. If not, `settle_ranks` only reports that there are some.
     """
 
     points: jax.Array
@@ -97,7 +97,7 @@ BY_QUERY: dict[str, Any] = {
 def errors(
     points: jax.Array, queries: jax.Array, d: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Bound the error of float32 distances, in parts that add up.
+    """Bound the error of float32 distances: a term for each point plus one per query.
 
     The unit is a rounding of `|x|^2 + |q|^2`. Features that were centred and stored as
     float32 cost a few, and the sums of the product d at worst; on random data they come
@@ -105,15 +105,15 @@ def errors(
 
     Args:
         points: Array of shape `[n]`: the squared length of each point.
-        queries: Array of shape `[m]`: that of each query.
+        queries: Array of shape `[m]`: the squared length of each query.
         d: How many features there are.
 
     Returns:
         `error`, `[n]`, and `query_error`, `[m, 3]`, of `Exact`.
     """
     unit = (8 + d / 16) * 2.0**-24
-    # Lost is a distance below share * (|x|^2 + |q|^2), and |x| <= |q| + its root. With
-    # the error itself on top, that leaves roots up to `reach` times |q|.
+    # A distance D is lost below share * (|x|^2 + |q|^2), where |x| <= |q| + sqrt(D).
+    # With its error on top, sqrt(D) / |q| is at most `reach`, a quadratic's root.
     share = unit / TRUST
     most = share + unit
     if most < 0.5:
@@ -127,12 +127,12 @@ def errors(
 
 
 def repair(distances: jax.Array, exact: Exact, *, for_order: bool = False) -> jax.Array:
-    """Compute distances again that lost more than `TRUST` of themselves.
+    """Recompute in float64 the distances that cancellation leaves without digits.
 
     Args:
         distances: Array of shape `[m, n]`, of `neighbors.distances`.
-        exact: What they are of, for m queries: its `query` is `[m, d]`, its
-            `query_error` `[m, 3]`.
+        exact: Their features and error bounds, for m queries: its `query` is `[m, d]`,
+            its `query_error` `[m, 3]`.
         for_order: Whether they are only put in order, together with `exact`: the
             compiled operations then do this themselves, of the nearest only.
 
@@ -150,8 +150,8 @@ def slack(distances: jax.Array, index: jax.Array, exact: Exact) -> jax.Array:
 
     Args:
         distances: Array of shape `[k]`.
-        index: Array of shape `[k]`: whose they are.
-        exact: What they are of.
+        index: Array of shape `[k]`: the index of each point.
+        exact: Features and error bounds of the distances.
     """
     return _slack(distances, take(exact.error, index), exact)
 
@@ -163,18 +163,19 @@ def slacks(distances: jax.Array, exact: Exact) -> jax.Array:
 
 def _slack(distances: jax.Array, error: jax.Array, exact: Exact) -> jax.Array:
     bound = error + exact.query_error[0]
+    # As in `_repair`: these were computed in float64, then rounded to float32 once.
     lost = distances * TRUST < bound
     return _least(distances, exact) + jnp.where(lost, distances * ROUNDING, bound)
 
 
 def most_slack(distances: jax.Array, exact: Exact) -> jax.Array:
-    """Bound the slack of any point at such distances."""
+    """Bound the `slack` of any point at given distances."""
     most = jnp.minimum(exact.query_error[1], distances * TRUST)
     return _least(distances, exact) + most
 
 
 def _least(distances: jax.Array, exact: Exact) -> jax.Array | float:
-    """Bound how far equal distances come apart however near: unit rows are rounded."""
+    """Bound the error that recomputing leaves: rounding of unit rows, for "cosine"."""
     if not exact.cosine:
         return TINY
     return TINY + _tie(jnp.maximum(distances, 0), exact)
@@ -187,17 +188,17 @@ def settle(
     drop: jax.Array,
     exact: Exact,
 ) -> tuple[jax.Array, jax.Array]:
-    """Bring points whose order is open into their true order.
+    """Sort near ties by their float64 distances, where their order matters.
 
     Args:
         near: Array of shape `[n]`: repaired distances, the smallest first.
-        order: Array of shape `[n]`: whose they are.
-        gains: Array of shape `[n]`: what each rank's point contributes as a neighbour.
+        order: Array of shape `[n]`: the index of each point.
+        gains: Array of shape `[n]`: contribution of each rank's point as a neighbour.
         drop: Array of shape `[n]`: how much less each rank weighs than the one before.
-        exact: What the distances are of.
+        exact: Features and error bounds of the distances.
 
     Returns:
-        near and order, those entries rewritten that were open and matter.
+        near and order, rewritten at near ties that matter.
     """
     n = len(order)
     span = jnp.max(gains, initial=0.0) - jnp.min(gains, initial=0.0)
@@ -232,31 +233,32 @@ def nearest(
     Args:
         distances: Array of shape `[n]`, repaired.
         k: How many.
-        exact: What the distances are of.
-        top_k: Finds the smallest of a row, and whose they are.
+        exact: Features and error bounds of the distances.
+        top_k: Finds the smallest entries of a row, and their indices.
 
     Returns:
         Their distances and their indices, each `[k]`.
     """
     n = len(distances)
 
-    def among(distances: jax.Array, some: int) -> tuple[jax.Array, jax.Array]:
-        near, index = top_k(distances, some)
+    def among(distances: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+        near, index = top_k(distances, count)
         return settle_groups(near, index, exact)
 
     def first(near: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         return near[:k], index[:k]
 
-    some = min(n, k + max(64, k // 2))
-    near, index = among(distances, some)
+    count = min(n, k + max(64, k // 2))
+    near, index = among(distances, count)
     result = first(near, index)
-    if some == n:
+    if count == n:
         return result
     # Points that were left out are no nearer than this.
     beyond = near[-1] - most_slack(near[-1], exact)
     reach = jnp.max(result[0] + slack(result[0], result[1], exact))
 
     def among_all(result: Any) -> tuple[jax.Array, jax.Array]:
+        # Makes the sort depend on the loop's state: XLA would hoist it out of `once`.
         row = lax.optimization_barrier((distances, result))[0]
         return first(*among(row, n))
 
@@ -269,12 +271,15 @@ def settle_groups(
     exact: Exact,
     worth: tuple[jax.Array, jax.Array, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Settle the order of `[w]` points; of all, or of those that are worth it.
+    """Settle the order of near ties among `[w]` points, of all or of those that matter.
 
-    `worth` holds the gain and the drop of each rank, and what a group must be worth.
+    `worth` holds gains and drops by rank, and the least change of a value that matters.
     """
     w = len(near)
     room = slack(near, index, exact)
+    # True distances lie within near ± room. A group begins where the least that any
+    # later point can have exceeds the most that any earlier one can: order across that
+    # border is certain, so groups are sorted one by one, each within its own ranks.
     low = lax.cummin(near - room, reverse=True)
     high = lax.cummax(near + room)
     alone = jnp.concatenate([jnp.ones(1, bool), low[1:] > high[:-1]])  # from the last
@@ -284,37 +289,46 @@ def settle_groups(
         matters = members > 1
     else:
         gains, drop, least = worth
+        # A value is w_r u_r less the sum of drop_s u_s over later ranks s: the order of
+        # a group moves it by at most the group's sum of drops times its span of gains.
+        # The drop at its first rank is from the group before, and does not count.
         most = jnp.full(w, -jnp.inf).at[group].max(gains)
         span = most - jnp.full(w, jnp.inf).at[group].min(gains)
         fall = jnp.zeros(w).at[group].add(jnp.where(alone, 0, jnp.abs(drop)))
+        # Numbers beyond the last group have span -inf and fall 0: no NaN of these.
         matters = jnp.where(fall > 0, span * fall, 0) > least
     open_ = take(matters, group)
 
     def resolve(size: int, state: Any) -> Any:
-        """Settle the first groups that are open, so many points at a time."""
-        near, index, left, _ = state
-        at = jnp.nonzero(left, size=size, fill_value=w)[0].astype(jnp.int32)
+        """Settle the first open groups, at most `size` points of them."""
+        near, index, unsettled, _ = state
+        at = jnp.nonzero(unsettled, size=size, fill_value=w)[0].astype(jnp.int32)
         of = group.at[at].get(mode="fill", fill_value=w)
         if size < w:  # the last group may go on: leave it for the next time
+            # Groups are contiguous, so no other can be cut off; a filler (w) at the end
+            # shows that none is.
             at = jnp.where((of < of[-1]) | (of[-1] == w), at, w)
             of = jnp.where(at < w, of, w)
         whose = index.at[at].get(mode="fill", fill_value=0)
         with jax.enable_x64(True):
-            found = true_distances(exact, whose)
-            of, found, whose = lax.sort((of, found, whose), num_keys=2)
-            apart = found[1:] - found[:-1] > _tie(found[1:], exact)
+            exact_near = true_distances(exact, whose)
+            of, exact_near, whose = lax.sort((of, exact_near, whose), num_keys=2)
+            apart = exact_near[1:] - exact_near[:-1] > _tie(exact_near[1:], exact)
             tied = jnp.cumsum(apart | (of[1:] > of[:-1]), dtype=jnp.int32)
             tied = jnp.concatenate([jnp.zeros(1, jnp.int32), tied])
-            found = found.astype(jnp.float32)
-            # A group's places are its own, however many groups there are.
+            exact_near = exact_near.astype(jnp.float32)
+            # Ties by index. Numbers of ties ascend with those of groups, as do `at`: so
+            # each group is written back to its own ranks, and fillers (w) to none.
             _, whose = lax.sort((tied, whose), num_keys=2)
         return (
-            near.at[at].set(found, mode="drop"),
+            near.at[at].set(exact_near, mode="drop"),
             index.at[at].set(whose, mode="drop"),
-            left.at[at].set(False, mode="drop"),
+            unsettled.at[at].set(False, mode="drop"),
             jnp.all(at == w),  # the first group is larger than that
         )
 
+    # Most rows have a few dozen open points: settle blocks of `_FEW`, and all w points
+    # at once only if a group is larger than a block.
     state = near, index, open_, jnp.zeros((), bool)
     if w > _FEW:
         state = repeat(
@@ -334,32 +348,32 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     count = len(index)
     if exact.axis is None:
 
-        def some(index: jax.Array) -> jax.Array:
+        def squared(index: jax.Array) -> jax.Array:
             by = _float64(take(exact.points, index)) - _float64(exact.query)[None]
             return jnp.sum(by**2, axis=-1)
 
         # A few rows of features at a time: all of them might not fit.
         rows = _ROWS
     else:
-        some, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
+        squared, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
     blocks = jnp.pad(index, (0, -count % rows)).reshape(-1, rows)
-    total = map_rows(some, blocks)
+    total = map_rows(squared, blocks)
     return _to_distance(total.reshape(-1)[:count], exact)
 
 
 def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
     """Return squared distances `[w]` of points, each from the device that has it."""
     asked = all_devices(index, axis)  # [devices, w]
-    own = asked - lax.axis_index(axis) * len(exact.points)
-    mine = (own >= 0) & (own < len(exact.points))
+    local = asked - lax.axis_index(axis) * len(exact.points)
+    is_local = (local >= 0) & (local < len(exact.points))
 
     def of_device(asker: tuple[jax.Array, jax.Array]) -> jax.Array:
-        own, query = asker
-        by = _float64(take(exact.points, own)) - _float64(query)[None]
+        local, query = asker
+        by = _float64(take(exact.points, local)) - _float64(query)[None]
         return jnp.sum(by**2, axis=-1)
 
-    found = map_rows(of_device, (jnp.where(mine, own, 0), exact.query))
-    answers = swap_devices(jnp.where(mine, found, 0), axis, 0, 0)
+    squared = map_rows(of_device, (jnp.where(is_local, local, 0), exact.query))
+    answers = swap_devices(jnp.where(is_local, squared, 0), axis, 0, 0)
     return jnp.sum(answers, axis=0)  # one device has each point: all others send 0
 
 
@@ -398,8 +412,10 @@ def _to_distance(squared: jax.Array, exact: Exact) -> jax.Array:
 
 
 def _tie(distances: jax.Array, exact: Exact) -> jax.Array:
-    """Bound how far apart equal distances may come out."""
+    """Bound the difference of equal float64 distances, from rounding."""
     if not exact.cosine:
         return TIE * distances
+    # Of unit rows rounded to float64: errors of TIE in each difference come to
+    # TIE * sqrt(distance) in the sum of squares, and to TIE^2 * d at distance 0.
     d = exact.points.shape[1] // 2
     return TIE * (distances + jnp.sqrt(distances) + TIE * d)

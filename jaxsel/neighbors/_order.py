@@ -66,7 +66,7 @@ def argsort(
 
 
 def check_sort(sort: Sort) -> None:
-    """Refuse a way to sort that does not exist, or not here."""
+    """Raise if `sort` is unknown, or not available here."""
     check_choice("sort", sort, SORTS)
     if sort == "native" and not _native.available():
         raise ValueError(
@@ -87,9 +87,10 @@ def settled_argsort(
 
     Args:
         distances: Array of shape `[n]`, not negative.
-        gains: Array of shape `[n]`: what each point contributes as a neighbour.
+        gains: Array of shape `[n]`: contribution of each point as a neighbour.
         drop: Array of shape `[n]`: how much less each rank weighs than the one before.
-        exact: What settles near ties; None takes the distances as they are.
+        exact: Exact features that settle near ties; None takes the distances as they
+            are.
         sort: How to sort; see `argsort`.
     """
 
@@ -119,15 +120,15 @@ def ranked(
     sort: Sort,
     with_near: bool,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Return the order of one row whose features lie on several devices.
+    """Return the order of one row, with its features on several devices.
 
-    And the distances in that order, and whether some of it is open: see `settle_ranks`.
+    Also return the sorted distances, and whether ranks are left open: `settle_ranks`.
 
     Args:
         distances: Array of shape `[n]`, float32.
         gains: Array of shape `[n]`, float32.
         drop: Array of shape `[n]`, float32.
-        exact: What settles near ties; it has an axis.
+        exact: Exact features that settle near ties; it has an axis.
         sort: How to sort; see `argsort`.
         with_near: Whether to return the distances in that order, too.
     """
@@ -145,7 +146,8 @@ def top_k(
     Args:
         distances: Array of shape `[n]`.
         k: How many, at most n.
-        exact: What settles near ties; None takes the distances as they are.
+        exact: Exact features that settle near ties; None takes the distances as they
+            are.
 
     Returns:
         Their distances and their indices (int32), each `[k]`.
@@ -173,7 +175,7 @@ def top_k(
 def unsort(
     order: Int32[jax.Array, " n"], values: Shaped[jax.Array, " n"]
 ) -> Shaped[jax.Array, " n"]:
-    """Bring values in sorted order back to each point's own place: a pure kernel.
+    """Scatter sorted values back to the order of the points: a pure kernel.
 
     Args:
         order: Array of shape `[n]`, int32: `argsort`'s.
@@ -195,6 +197,7 @@ def _sort_cpu(distances: jax.Array) -> jax.Array:
 
 def _bits(distances: jax.Array) -> jax.Array:
     """Return integers in the order of the distances: -0 is 0."""
+    # IEEE floats without a sign order as their bits do, denormals included.
     return lax.bitcast_convert_type(distances, jnp.uint32) & jnp.uint32(0x7FFFFFFF)
 
 
@@ -202,6 +205,7 @@ def _sort_packed(distances: jax.Array) -> jax.Array:
     with jax.enable_x64(True):
         bits = _bits(distances)
         index = lax.iota(jnp.uint64, distances.shape[0])
+        # No two keys are equal, so that the order is stable without `is_stable`.
         key = lax.sort(bits.astype(jnp.uint64) << 32 | index, is_stable=False)
         return key.astype(jnp.uint32).astype(jnp.int32)
 

@@ -1,8 +1,8 @@
-"""Features of which each device of a mesh has its own rows, and no other.
+"""Features split by rows over the devices of a mesh.
 
 Distances are computed where the features are. Then each device gets whole rows of
-distances, of its share of the queries: an all-to-all. What has to be known exactly of a
-row's near ties is asked of the device that has the point; see `Exact.axis`.
+distances, of its share of the queries: an all-to-all. Exact distances of a row's near
+ties come from the device that has the point; see `Exact.axis`.
 """
 
 import dataclasses
@@ -106,8 +106,8 @@ def split_features(
         centre = np.zeros(d)
     else:
         peak = check_peak(centre, *edges, asked.min(axis=0), asked.max(axis=0))
-        looked_at = (asked,) if resident else (x, asked)
-        settles = not (whole and rounds_nothing(*looked_at, peak=peak))
+        arrays = (asked,) if resident else (x, asked)
+        settles = not (whole and rounds_nothing(*arrays, peak=peak))
     changed = cosine or bool(centre.any())
 
     def ready(rows: np.ndarray) -> np.ndarray:
@@ -118,37 +118,37 @@ def split_features(
         out = np.empty(rows.shape, np.float32)
         return np.subtract(rows, centre, out=out, dtype=np.float64, casting="same_kind")
 
-    def each(make: Callable[[np.ndarray], Any], width: int) -> jax.Array:
+    def by_device(make: Callable[[np.ndarray], Any], width: int) -> jax.Array:
         """Make the rows of each device on its host, one device at a time."""
 
         def rows(index: Any) -> np.ndarray:
             start = index[0].start or 0
-            mine = shards[start] if resident else x[start : start + share]
-            made = np.asarray(make(np.asarray(mine)))
-            return np.pad(made, ((0, share - len(made)), (0, 0)))[:share]
+            local = shards[start] if resident else x[start : start + share]
+            prepared = np.asarray(make(np.asarray(local)))
+            return np.pad(prepared, ((0, share - len(prepared)), (0, 0)))[:share]
 
         return jax.make_array_from_callback((share * devices, width), split, rows)
 
-    as_it_was = resident and not changed and x.dtype == jnp.float32
-    features = cast(jax.Array, x) if as_it_was else each(ready, d)
-    exactly: Any = None
+    unchanged = resident and not changed and x.dtype == jnp.float32
+    features = cast(jax.Array, x) if unchanged else by_device(ready, d)
+    exact_asked: Any = None
     if settles:
-        given, exactly = as_given(np.empty((1, d), x.dtype), asked, cosine=cosine)
-        if given.dtype == np.float32 and not changed:
+        probe, exact_asked = as_given(np.empty((1, d), x.dtype), asked, cosine=cosine)
+        if probe.dtype == np.float32 and not changed:
             points = features
         else:
 
             def exact_rows(rows: np.ndarray) -> np.ndarray | jax.Array:
                 return as_given(rows, asked[:1], cosine=cosine)[0]
 
-            points = each(exact_rows, given.shape[1])
+            points = by_device(exact_rows, probe.shape[1])
     norms = run.norms(features)
     error = run.error(norms, n, d, cosine) if settles else None
     return Parts(
         own=(features, norms, points),
         error=error,
         queries=ready(asked),
-        asked=exactly,
+        asked=exact_asked,
         sample=sample,
         n=n,
         share=share,
@@ -164,7 +164,7 @@ class _Programs(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _programs(mesh: jax.sharding.Mesh) -> _Programs:
-    """Return what is computed of features on a mesh; only norms stay split."""
+    """Return jitted functions of split features; all but `norms` replicate results."""
     whole, split = (jax.NamedSharding(mesh, spec) for spec in (jax.P(), jax.P(AXIS)))
     return _Programs(
         jax.jit(_describe, static_argnums=1, out_shardings=whole),
@@ -186,9 +186,9 @@ def _error(norms: jax.Array, n: int, d: int, cosine: bool) -> jax.Array:
 def _describe(
     x: jax.Array, n: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Return what is to know of the first n rows.
+    """Summarise the first n rows, for centring and the choice of precision.
 
-    These are their rounded mean, the least and the largest of each feature, `[d]` each,
+    Return their rounded mean, the least and the largest of each feature, `[d]` each,
     and whether all are whole numbers.
     """
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -196,9 +196,9 @@ def _describe(
     whole = jnp.all(x == jnp.round(x))
     if len(x) == n:
         return mean, jnp.min(x, axis=0), jnp.max(x, axis=0), whole
-    there = (jnp.arange(len(x)) < n)[:, None]
-    least = jnp.min(jnp.where(there, x, jnp.inf), axis=0)
-    return mean, least, jnp.max(jnp.where(there, x, -jnp.inf), axis=0), whole
+    is_row = (jnp.arange(len(x)) < n)[:, None]
+    least = jnp.min(jnp.where(is_row, x, jnp.inf), axis=0)
+    return mean, least, jnp.max(jnp.where(is_row, x, -jnp.inf), axis=0), whole
 
 
 def rows_of(
@@ -212,7 +212,7 @@ def rows_of(
     decide: Decide | None,
     thorough: bool,
 ) -> tuple[jax.Array, Exact | None, Any]:
-    """Return whole rows of distances of this device's share of the queries.
+    """Return whole rows of distances for this device's share of the queries.
 
     For `shard_map` over "data". Each device sends its columns of the other devices'
     rows: 4 bytes for each of its (query, point) pairs, but for its own share.
@@ -221,15 +221,15 @@ def rows_of(
         own: Of this device: see `Parts`.
         error: See `Parts`.
         queries: Of all devices, `[devices * rows, d]`.
-        asked: Likewise, or None.
+        asked: The queries of all devices as `Exact` takes them, or None.
         n: How many points there are.
         metric: "l2" or "cosine".
-        decide: What to do with distances that only their own device knows exactly. The
-            order of rows that it has dealt with is not settled.
+        decide: Corrects distances near a border, each on the device with the point. If
+            given, the order of rows is not settled.
         thorough: See `Exact`.
 
     Returns:
-        `[rows, n]`; what settles near ties among them, or None; and its axes under
+        `[rows, n]`; the `Exact` for near ties among them, or None; and its axes under
         `jax.vmap` over the rows.
     """
     features, norms, points = own
@@ -249,7 +249,7 @@ def rows_of(
         return near, None, None
     assert error is not None  # wherever there is an `exact`
     rows = len(near)
-    # That of its own points bounded the error of its own distances only.
+    # Column 1, the largest bound, was over this device's points: rows now have all.
     query_error = exact.query_error.at[:, 1].set(exact.query_error[:, 0] + error.max())
     first = lax.axis_index(AXIS) * rows
     exact = dataclasses.replace(
@@ -265,7 +265,7 @@ def rows_of(
 
 
 def columns_of(values: jax.Array, share: int) -> jax.Array:
-    """Send rows `[rows, n]` back as columns `[devices * rows, share]`: a device's own.
+    """Send rows `[rows, n]` back as this device's columns, `[devices * rows, share]`.
 
     For `shard_map` over "data". As many bytes as `rows_of` sends.
     """

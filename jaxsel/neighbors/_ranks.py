@@ -1,7 +1,7 @@
-"""Near ties of rows whose features lie on several devices.
+"""Near ties of rows of distances, with the features on several devices.
 
-There a row has as many entries as all devices have points, and little memory is left
-for more of its kind: what is behind the nearest thousands is looked at by strides.
+A row has an entry for every point of all devices, and memory for few arrays of that
+length is left: ranks behind the nearest thousands are examined by strides.
 """
 
 from typing import Any
@@ -32,14 +32,14 @@ def settle_ranks(
     *,
     with_near: bool,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
-    """Settle like `settle`, of rows that are not in order yet, and gather few of them.
+    """Settle near ties like `settle`, from unsorted rows, with few gathers.
 
     Args:
         order: Array of shape `[n]`.
         distances: Array of shape `[n]`, repaired: the first point's first.
-        gains: Array of shape `[n]`, likewise.
+        gains: Array of shape `[n]`, the first point's first.
         drop: Array of shape `[n]`, by rank.
-        exact: What the distances are of.
+        exact: Features and error bounds of the distances.
         with_near: Whether to return the distances by rank, too.
 
     Returns:
@@ -87,18 +87,18 @@ def _crowded(
     least: jax.Array,
     exact: Exact,
 ) -> jax.Array:
-    """Return whether some ranks behind the nearest lie so close that it matters.
+    """Return whether ranks behind the nearest have near ties that matter.
 
-    That is, within the error of a distance, and with weights that fall by more than
-    `least` in all. Looked at are stretches of a stride, two, four, and so on. `falls`
-    are the sums of the drops of all ranks up to the end of each stride.
+    It matters if the stretch lies within the error of a distance, and weights fall over
+    it by more than `least`. Stretches of one stride, two, four, and so on are tested.
+    `falls` are cumulative sums of the drops up to the end of each stride.
     """
-    at = jnp.arange(NEAR - 1, len(order), STRIDE)
-    near, falls = take(distances, take(order, at)), take(falls, at // STRIDE)
-    found, length = jnp.zeros((), bool), 1
-    while length < len(at):
+    ranks = jnp.arange(NEAR - 1, len(order), STRIDE)
+    near, falls = take(distances, take(order, ranks)), take(falls, ranks // STRIDE)
+    crowded, length = jnp.zeros((), bool), 1
+    while length < len(ranks):
         ahead = near[length:]
         close = ahead - near[:-length] <= 2 * most_slack(ahead, exact)
-        found |= jnp.any(close & (falls[length:] - falls[:-length] > least))
+        crowded |= jnp.any(close & (falls[length:] - falls[:-length] > least))
         length *= 2
-    return found
+    return crowded

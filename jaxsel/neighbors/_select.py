@@ -46,8 +46,8 @@ def smallest(distances: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
         jnp.zeros(k, jnp.int32).at[target].set(rank, mode="drop", unique_indices=True)
     )
     # In the order of their indices among equals: below, and then equal to the last.
-    some = keys.at[index].get(mode="promise_in_bounds")
-    _, index = lax.sort((some, index), num_keys=1, is_stable=True)
+    chosen_keys = keys.at[index].get(mode="promise_in_bounds")
+    _, index = lax.sort((chosen_keys, index), num_keys=1, is_stable=True)
     return distances.at[index].get(mode="promise_in_bounds"), index
 
 
@@ -66,12 +66,12 @@ def _kth(keys: jax.Array, k: int) -> jax.Array:
     """Return the k-th smallest key, digit by digit from the highest."""
     digits = jnp.arange(1, 1 << _DIGIT, dtype=jnp.uint32)
 
-    def add(i: jax.Array, found: jax.Array) -> jax.Array:
+    def add(i: jax.Array, prefix: jax.Array) -> jax.Array:
         shift = (32 - _DIGIT * (i + 1)).astype(jnp.uint32)
-        least = found | digits << shift
+        least = prefix | digits << shift
         below = jnp.sum(keys < least[:, None], axis=1, dtype=jnp.int32)
         # Fewer than k are below each digit up to that of the k-th.
         digit = jnp.sum(below < k, dtype=jnp.uint32)
-        return found | digit << shift
+        return prefix | digit << shift
 
     return fori_loop(0, 32 // _DIGIT, add, jnp.uint32(0))

@@ -1,4 +1,4 @@
-"""Loops whose rows, or devices, take each step together."""
+"""`cond` and `while_loop` with one predicate for all vmapped rows and devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +31,8 @@ def once(
         wanted: Whether to compute.
         compute: From state to state.
         state: Any pytree of arrays.
-        axis: An axis of a mesh whose devices ask each other for what they need: if one
-            of them wants it for one of its `ROWS`, all compute, and take what comes
-            out.
+        axis: An axis of a mesh, if `compute` has collectives over it: all devices then
+            compute, and take the result, if any device wants it for any of its `ROWS`.
     """
     if axis is not None:
         wanted = _any_wants(wanted, axis)

@@ -1,4 +1,4 @@
-"""Retrieval of what looks like the hard samples: by coverage or binning distance."""
+"""Retrieval of candidates similar to the hard samples: coverage or binning distance."""
 
 from ._binning import (
     Mode as Mode,

@@ -44,7 +44,7 @@ class _Numbers:
         place: Which column it is.
         hard: Its numbers of the hard samples, less `origin`, `[m]`, NaN where they are
             missing.
-        origin: What is subtracted from large whole numbers; see `origin_of`.
+        origin: Offset subtracted from large whole numbers; see `origin_of`.
         low: The lowest edge; infinite if no number is known.
         high: The highest.
         bins: How many; 0 until that is known.
@@ -61,14 +61,14 @@ class _Numbers:
     filled: dict[int, set[int]] = dataclasses.field(default_factory=dict[int, set[int]])
 
     def widen(self, numbers: np.ndarray) -> None:
-        """Have the edges span these, too."""
+        """Widen the edges to span these numbers."""
         known = numbers[~np.isnan(numbers)]
         if known.size:
             self.low = min(self.low, float(known.min()))
             self.high = max(self.high, float(known.max()))
 
     def fill(self, numbers: np.ndarray) -> None:
-        """Note which bins these are in; forget numbers of bins that fill too many."""
+        """Add the bins of these numbers; drop the bin counts that fill too many."""
         known = numbers[~np.isnan(numbers)]
         for bins, filled in [*self.filled.items()]:
             filled |= {*np.unique(digitise(known, self.low, self.high, bins)).tolist()}
@@ -86,7 +86,7 @@ class _Numbers:
         return Column(codes, self.hard_codes, ordered=True)
 
     def of(self, chunk: RowChunk, which: np.ndarray | None = None) -> np.ndarray:
-        """Return the numbers of a chunk, or of those of its rows that are marked."""
+        """Return the numbers of a chunk, or of its rows marked in `which`."""
         floats = as_floats(
             self.place, *gaps(chunk.features[:, self.place]), self.origin
         )
@@ -95,7 +95,7 @@ class _Numbers:
 
 @dataclasses.dataclass
 class _Categories:
-    """A column of categories, of which those of the hard samples are numbered.
+    """A column of categories; those absent from the hard samples have no number.
 
     Attributes:
         place: Which column it is.
@@ -145,22 +145,22 @@ def row_columns(
         which = np.zeros(len(rows), bool)
         which[edges_from] = True
 
-    def each(what: str) -> Generator[RowChunk, None, None]:
+    def read_pass(what: str) -> Generator[RowChunk, None, None]:
         total = None if rows.n is None else -(-rows.n // size)
         label = f"binning, {what}"
         with contextlib.closing(rows.chunks(size, check=False)) as chunks:
             yield from track(chunks, progress=progress, label=label, total=total)
 
     if numbers:
-        with contextlib.closing(each("edges")) as chunks:
+        with contextlib.closing(read_pass("edges")) as chunks:
             _find_edges(rows, numbers, chunks, which)
     for column in numbers:
         column.bins = bins or 0
     if numbers and bins is None:
-        with contextlib.closing(each("bins")) as chunks:
+        with contextlib.closing(read_pass("bins")) as chunks:
             _find_bins(numbers, chunks, which)
     both = sorted([*numbers, *categories], key=lambda column: column.place)
-    with contextlib.closing(each("distances")) as chunks:
+    with contextlib.closing(read_pass("distances")) as chunks:
         for chunk in chunks:
             yield [column.column(chunk) for column in both]
 
@@ -168,7 +168,7 @@ def row_columns(
 def _open(
     rows: Rows, hard_table: Table, categorical: Sequence[Hashable] | None
 ) -> tuple[list[_Numbers], list[_Categories]]:
-    """Tell numbers from categories, without reading the rows."""
+    """Classify columns as numbers or categories, without reading the rows."""
     shape = (1, *rows.source.row_shape)
     names, _, _ = split_columns("table", np.zeros(shape, rows.dtype))
     hard_names, hard, kinds = split_columns("hard_table", hard_table)
@@ -230,7 +230,7 @@ def _find_bins(
         for column in undecided:
             column.fill(column.of(chunk, which))
     for column in numbers:
-        # The first of those that fill few bins is the largest.
+        # `BINS` descends: the first that fills few of its bins is the largest.
         column.bins = max(column.filled, default=BINS[-1])
         column.filled = {}
 

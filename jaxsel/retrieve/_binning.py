@@ -247,7 +247,7 @@ def fewest_mismatches(
     Returns:
         Array of shape `[n]`, int32.
     """
-    columns = codes.T  # so that neighbours in memory are compared alike
+    columns = codes.T  # contiguous along n, the axis that is vectorised
 
     def compare(fewest: jax.Array, hard: jax.Array) -> tuple[jax.Array, None]:
         differ = jnp.sum(columns != hard[:, None], axis=0, dtype=jnp.int32)
@@ -261,15 +261,15 @@ _fewest: Callable[..., jax.Array] = jax.jit(fewest_mismatches)
 
 
 def _pairwise(columns: list[Column]) -> Iterator[np.ndarray]:
-    """Yield in how many columns hard samples and a few rows differ, `[m, b]`."""
+    """Yield numbers of differing columns, of hard samples and a few rows, `[m, b]`."""
     codes, hard_codes = _compact(columns)
     size = max(1, _PAIRS // len(hard_codes))
     dtype = np.min_scalar_type(len(columns))
     for start in range(0, len(codes), size):
-        some = codes[start : start + size].T
-        near = np.empty((len(hard_codes), some.shape[1]), dtype)
+        block = codes[start : start + size].T
+        near = np.empty((len(hard_codes), block.shape[1]), dtype)
         for h, hard in enumerate(hard_codes):
-            near[h] = np.sum(some != hard[:, None], axis=0, dtype=dtype)
+            near[h] = np.sum(block != hard[:, None], axis=0, dtype=dtype)
         yield near
 
 
@@ -312,7 +312,7 @@ def _distances(columns: list[Column], mode: Mode) -> np.ndarray:
 
 
 def _compact(columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """Number what the hard samples have from 1 on; 0 is what none of them has.
+    """Renumber codes that occur in the hard samples from 1 on; all others become 0.
 
     One byte a code will then do, unless a column has 256 kinds of hard samples.
     """
@@ -329,7 +329,7 @@ def _compact(columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _per_feature(columns: list[Column]) -> np.ndarray:
-    """Add up, over columns, how far the nearest bin of a hard sample is."""
+    """Sum over columns the distance from the nearest bin of a hard sample."""
     total = np.zeros(len(columns[0].codes), np.int64)
     for column in columns:
         kinds = np.unique(column.hard_codes)

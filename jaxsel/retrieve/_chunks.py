@@ -21,7 +21,7 @@ from jaxsel.neighbors import Metric
 
 from ._stream import LARGEST, MOST, Codes, Stream, subtract
 
-# A chunk's features, and its distances, have at most so many entries on each device: on
+# Most entries of a chunk's features, and of its distances, on each device: on
 # a CPU 25 MB of features, below which malloc hands out the same pages again.
 _ENTRIES = {"cpu": (6 * 2**20, 2**22)}
 _ENTRIES_ELSEWHERE = 2**26, 2**26
@@ -29,7 +29,7 @@ _ALIGNMENT = 64
 
 
 class Part(NamedTuple):
-    """A chunk in the form in which it goes to the devices.
+    """A chunk, in its form on the devices.
 
     Attributes:
         features: `[rows, d]`; or flat, where they are read in place: `rows * d` entries
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A chunk that was read.
+    """A loaded chunk.
 
     Attributes:
         chunk: Which one.
@@ -106,7 +106,7 @@ class Chunk:
         return Loaded(self, part, np.int32(shift), np.int32(filled))
 
     def _unconverted(self) -> np.ndarray | None:
-        """Read features of a source to where JAX takes them, if no number changes."""
+        """Read features into an aligned buffer; None if they need a conversion."""
         x, codes = self.stream.features, self.stream.codes
         if not (self.in_place and isinstance(x, Rows)) or self.given is not None:
             return None
@@ -116,6 +116,7 @@ class Chunk:
             return None
         d, spare = self.stream.d, _ALIGNMENT // dtype.itemsize
         size, filled = self.rows * d + spare, (self.stop - self.start) * d
+        # JAX on a CPU aliases NumPy memory only from a multiple of 64 bytes on.
         room = np.empty(size + spare, dtype)
         first = -room.ctypes.data % _ALIGNMENT // dtype.itemsize
         flat = room[first : first + size]
@@ -127,9 +128,9 @@ class Chunk:
         """Return features as they are, and classes, of candidates of this chunk."""
         x, codes = self.stream.features, self.stream.codes
         if self.given is not None:
-            here = slice(start - self.start, stop - self.start)
-            raw, labels = self.given.features[here], self.given.labels
-            labels = None if labels is None else labels[here]
+            rows = slice(start - self.start, stop - self.start)
+            raw, labels = self.given.features[rows], self.given.labels
+            labels = None if labels is None else labels[rows]
         elif isinstance(codes, Codes) and codes.with_features and isinstance(x, Rows):
             raw, labels = x.read_both(start, stop)
         else:
@@ -143,7 +144,7 @@ class Chunk:
         return raw, codes.of(labels, start)
 
     def _local(self, mesh: jax.sharding.Mesh) -> Part:
-        """Return arrays of which this process has read its own rows only."""
+        """Return arrays split over processes; each reads only its own rows."""
         split = jax.NamedSharding(mesh, jax.P(AXIS))
         read = functools.lru_cache(maxsize=None)(self._filled)
 
@@ -204,7 +205,7 @@ class Chunk:
         return _fill(part, size + spare), 0
 
     def refuse(self) -> NoReturn:
-        """Raise the error for features whose squared lengths are not finite."""
+        """Raise the error for non-finite or too large features, naming the row."""
         raw, _ = self._read(self.start, self.stop)
         part = np.asarray(raw, np.float64)
         bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
@@ -216,12 +217,12 @@ class Chunk:
 def refuse(
     metric: Metric, bad: int | None, large: int, features: Any = None
 ) -> NoReturn:
-    """Raise the error for candidates whose squared lengths are not finite.
+    """Raise the error for candidates with NaN, infinity or too large numbers.
 
     Args:
         metric: "l2" or "cosine".
         bad: The first that has NaN or infinity, or None.
-        large: That with the largest number.
+        large: The row with the largest absolute value.
         features: Where they are, if these are rows of a source.
     """
     place = ""
@@ -245,7 +246,7 @@ def refuse(
 
 
 def rows_at_once(stream: Stream, *, chunk_size: int | None, devices: int) -> int:
-    """Return how many candidates a chunk has: all are filled up to that many."""
+    """Return the rows of a chunk; shorter chunks are padded to it."""
     limits = _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
     most = max(1, min(limits[0] // stream.d, limits[1] // len(stream.queries)))
     n = stream.n if not stream.is_iterator else chunk_size or most * devices
@@ -291,8 +292,8 @@ def load_chunks(
         )
     loaded = (chunk.load() for chunk in chunks)
     ahead = int(isinstance(x, Rows))
-    with contextlib.closing(read_ahead(loaded, ahead)) as found:
-        yield from found
+    with contextlib.closing(read_ahead(loaded, ahead)) as pending:
+        yield from pending
     for source in (x, stream.codes.labels if isinstance(stream.codes, Codes) else None):
         if isinstance(source, Rows):
             source.source.verify()

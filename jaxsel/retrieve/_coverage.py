@@ -49,17 +49,18 @@ def coverage(
     """
     visits = jnp.argsort(distances, axis=0, stable=True)
     near = jnp.take_along_axis(distances, visits, axis=0)
-    given = jnp.take_along_axis(indices, visits, axis=0)
+    listed = jnp.take_along_axis(indices, visits, axis=0)
     # One row a rank: read row by row, that is the order of the visits.
-    given, present = given.T.reshape(-1), jnp.isfinite(near).T.reshape(-1)
+    listed, present = listed.T.reshape(-1), jnp.isfinite(near).T.reshape(-1)
     beyond = jnp.iinfo(jnp.int32).max
-    order = jnp.argsort(jnp.where(present, given, beyond), stable=True)
-    ordered = given[order]
+    # Sorted by candidate, and stably: the first of a run is its earliest visit.
+    order = jnp.argsort(jnp.where(present, listed, beyond), stable=True)
+    ordered = listed[order]
     first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     is_new = jnp.zeros_like(present).at[order].set(first) & present
     turn = jnp.cumsum(is_new, dtype=jnp.int32) - 1
-    place = jnp.where(is_new, turn, budget)
-    chosen = jnp.zeros(budget, jnp.int32).at[place].set(given, mode="drop")
+    place = jnp.where(is_new, turn, budget)  # `budget` is out of bounds: dropped
+    chosen = jnp.zeros(budget, jnp.int32).at[place].set(listed, mode="drop")
     return chosen, jnp.minimum(turn[-1] + 1, budget)
 
 
@@ -69,7 +70,7 @@ chosen_from: Callable[..., tuple[jax.Array, jax.Array]] = jax.jit(
 
 
 def cover(parts: Iterable[np.ndarray], budget: int) -> np.ndarray:
-    """Choose candidates by coverage from whole-numbered distances, a few at a time.
+    """Choose candidates by coverage from integer distances, block by block.
 
     Lists of `budget` neighbours settle the choice, however much they overlap: the first
     of them alone has enough.
@@ -85,9 +86,9 @@ def cover(parts: Iterable[np.ndarray], budget: int) -> np.ndarray:
     n = 0
     for part in parts:
         m, b = part.shape
-        here = np.broadcast_to(np.arange(n, n + b, dtype=np.int32), (m, b))
+        ids = np.broadcast_to(np.arange(n, n + b, dtype=np.int32), (m, b))
         near = np.hstack([near, part]) if n else part
-        places = np.hstack([places, here]) if n else here
+        places = np.hstack([places, ids]) if n else ids
         # Stable: of equal distances, that of the lower index comes first.
         order = np.argsort(near, axis=1, kind="stable")[:, :budget]
         near = np.take_along_axis(near, order, axis=1)
@@ -120,7 +121,7 @@ class Turns:
         return cls(rank, np.full(n, np.inf, dtype), np.zeros(n, np.int32))
 
     def fold(self, h: int, row: np.ndarray) -> None:
-        """Take another hard sample into account, after those of lower numbers.
+        """Update the best turns with another hard sample; call in ascending order of h.
 
         Args:
             h: Its number.
@@ -128,16 +129,16 @@ class Turns:
                 does not count.
         """
         n = len(row)
-        here = np.empty(n, np.int32)
-        here[np.asarray(_order(jnp.asarray(row)))] = np.arange(n, dtype=np.int32)
+        ranks = np.empty(n, np.int32)
+        ranks[np.asarray(_order(jnp.asarray(row)))] = np.arange(n, dtype=np.int32)
         # A later hard sample must be strictly better: ties go to the lower number.
-        better = (here < self.rank) | ((here == self.rank) & (row < self.near))
+        better = (ranks < self.rank) | ((ranks == self.rank) & (row < self.near))
         better &= np.isfinite(row)
-        self.rank[better], self.near[better] = here[better], row[better]
+        self.rank[better], self.near[better] = ranks[better], row[better]
         self.hard[better] = h
 
     def first(self, budget: int) -> np.ndarray:
-        """Return the candidates whose turns are first, in order, at most `budget`."""
+        """Return the first `budget` candidates by turn, or all that have one."""
         order = np.lexsort((self.hard, self.near, self.rank))[:budget]
         return order[self.rank[order] < len(self.rank)].astype(np.int32)
 

@@ -21,7 +21,7 @@ from ._stream import Stream
 
 
 def by_determinants(stream: Stream, budget: int, eta: float, l2: float) -> np.ndarray:
-    """Return what "logdetmi" chooses."""
+    """Return the greedy choice by "logdetmi"."""
     features = jnp.asarray(whole(stream.features), stream.queries.dtype)
     x = normalise(features)
     if not bool(jnp.isfinite(x).all()):
@@ -30,8 +30,8 @@ def by_determinants(stream: Stream, budget: int, eta: float, l2: float) -> np.nd
             f"features must be finite and fit float32, but row {bad} does not"
         )
     most = min(budget, len(x))
-    found, count = _determinants(x, stream.queries, eta, l2, most=most)
-    return np.asarray(found)[: int(count)]
+    chosen, count = _determinants(x, stream.queries, eta, l2, most=most)
+    return np.asarray(chosen)[: int(count)]
 
 
 @compiled(static_argnames=("most",))
@@ -47,10 +47,12 @@ def _determinants(
     d, high = x.shape[1], lax.Precision.HIGHEST
     eye = jnp.eye(d, dtype=x.dtype)
     hard = jnp.matmul(queries.T, queries, precision=high)
+    # The kernel given the hard samples Q is x (I − eta² Qᵀ (Q Qᵀ + l2)^-1 Q) xᵀ, and
+    # by Woodbury Qᵀ (Q Qᵀ + l2)^-1 Q = I − l2 (Qᵀ Q + l2)^-1: d × d, not m × m.
     factor = cholesky(l2 * eye + hard)
     inverse = jax.scipy.linalg.cho_solve((factor, True), eye)
-    given = (1 - eta**2) * eye + eta**2 * l2 * inverse
-    inverses = jnp.stack([eye, given]) / l2
+    conditional = (1 - eta**2) * eye + eta**2 * l2 * inverse
+    inverses = jnp.stack([eye, conditional]) / l2
     forms = jnp.einsum("nd,sde,ne->sn", x, inverses, x, precision=high)
 
     def going(state: Any) -> jax.Array:
@@ -60,13 +62,14 @@ def _determinants(
     def step(state: Any) -> Any:
         inverses, forms, gains, chosen, count = state
         i = jnp.argmax(gains)
+        # Sherman and Morrison: M − M x xᵀ M / (1 + xᵀ M x), and the forms likewise.
         ahead = jnp.einsum("sde,e->sd", inverses, x[i], precision=high)
         scale = 1 / (1 + forms[:, i])
         inverses = inverses - jnp.einsum("s,sd,se->sde", scale, ahead, ahead)
         moved = jnp.einsum("nd,sd->sn", x, ahead, precision=high)
         forms = jnp.maximum(forms - scale[:, None] * moved**2, 0)
         chosen = chosen.at[count].set(i.astype(jnp.int32))
-        taken = gains.at[i].set(-jnp.inf) == -jnp.inf
+        taken = gains.at[i].set(-jnp.inf) == -jnp.inf  # i, and all taken before
         return inverses, forms, _added(forms, taken), chosen, count + 1
 
     nothing = jnp.zeros(len(x), bool)
@@ -77,5 +80,5 @@ def _determinants(
 
 
 def _added(forms: jax.Array, taken: jax.Array) -> jax.Array:
-    free, given = jnp.log1p(forms)
-    return jnp.where(taken, -jnp.inf, free - given)
+    free, conditional = jnp.log1p(forms)
+    return jnp.where(taken, -jnp.inf, free - conditional)

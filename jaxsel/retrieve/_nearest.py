@@ -212,8 +212,8 @@ def find_nearest(
     shape, after = (k, rows, devices), {"row": 0}
     saved = saved_pass(checkpoint, checkpoint_every, stream, shape)
     if (kept := saved.load()) is not None:
-        found: Any = kept[0]
-        lists, after = Nearest(**found), kept[1]
+        arrays: Any = kept[0]
+        lists, after = Nearest(**arrays), kept[1]
     state = shard(lists, mesh)
     total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
     with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
@@ -258,9 +258,9 @@ def _step(
         first = 0 if mesh is None else lax.axis_index(AXIS) * rows
         near, finite = _part_distances(shared, part, shift, rows, metric)
         allowed = first + jnp.arange(rows) < filled
-        mine = Nearest(*(a[0] for a in state))
-        mine = _merge(mine, near, start + first, allowed)
-        return Nearest(*(a[None] for a in mine)), finite[None]
+        local = Nearest(*(a[0] for a in state))
+        local = _merge(local, near, start + first, allowed)
+        return Nearest(*(a[None] for a in local)), finite[None]
 
     if mesh is None:
         return on_device(state, shared, part, scalars)
@@ -285,13 +285,13 @@ def _resident_step(
         # The last rows begin earlier, with some that were merged before.
         begin = jnp.minimum(first, share - rows)
         cut = partial(lax.dynamic_slice_in_dim, start_index=begin, slice_size=rows)
-        here = jax.tree.map(cut, part)
+        block = jax.tree.map(cut, part)
         start = lax.axis_index(AXIS) * share + begin
-        near, finite = _part_distances(shared, here, begin, rows, metric)
+        near, finite = _part_distances(shared, block, begin, rows, metric)
         place = jnp.arange(rows)
         allowed = (begin + place >= first) & (start + place < n)
-        mine = _merge(Nearest(*(a[0] for a in state)), near, start, allowed)
-        return Nearest(*(a[None] for a in mine)), finite[None]
+        local = _merge(Nearest(*(a[0] for a in state)), near, start, allowed)
+        return Nearest(*(a[None] for a in local)), finite[None]
 
     split, all_of = jax.P(AXIS), jax.P()
     step = jax.shard_map(
@@ -353,16 +353,16 @@ def _distances_in_blocks(
         i: jax.Array, carry: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         near, finite = carry
-        here, fine = block(i * size, size)
-        near = lax.dynamic_update_slice_in_dim(near, here, i * size, axis=1)
+        near_part, fine = block(i * size, size)
+        near = lax.dynamic_update_slice_in_dim(near, near_part, i * size, axis=1)
         return near, finite & fine
 
     dtype = jnp.result_type(features, queries)
     carry = jnp.zeros((m, rows), dtype), jnp.asarray(True)
     near, finite = fori_loop(0, count, body, carry)
     if rest:
-        here, fine = block(count * size, rest)
-        near, finite = near.at[:, count * size :].set(here), finite & fine
+        near_part, fine = block(count * size, rest)
+        near, finite = near.at[:, count * size :].set(near_part), finite & fine
     return near, finite
 
 
@@ -394,7 +394,7 @@ def _merge(
     k = nearest.distances.shape[1]
     top, index = _top_rows(near, min(k, near.shape[1]))
     index = jnp.where(jnp.isfinite(top), index + start, -1)
-    # Those found before come first, so that they win ties.
+    # Earlier candidates come first: `top_k` keeps the first of equal distances.
     both = jnp.concatenate([nearest.distances, top], axis=1)
     index = jnp.concatenate([nearest.indices, index], axis=1)
     top, place = _top_rows(both, k)
@@ -410,7 +410,7 @@ def _across_devices(state: Nearest, k: int, n: int | None = None) -> Nearest:
     devices, m, _ = state.distances.shape
     near, index = (np.moveaxis(np.asarray(a), 0, 1).reshape(m, -1) for a in state)
     if devices > 1:
-        order = np.lexsort((index, near))[:, :k]
+        order = np.lexsort((index, near))[:, :k]  # by distance, ties by index
         near, index = (np.take_along_axis(a, order, axis=1) for a in (near, index))
     return Nearest(jnp.asarray(near[:, :n]), jnp.asarray(index[:, :n]))
 

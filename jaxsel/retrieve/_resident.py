@@ -1,4 +1,4 @@
-"""The nearest of candidates that lie on the devices of a mesh, each its own part.
+"""Candidates split over the devices of a mesh, for nearest-neighbour search.
 
 Nothing but the lists of neighbours leaves a device: a process need not be able to hold
 the candidates, or to address those of others.
@@ -40,17 +40,17 @@ class Resident:
 
     @classmethod
     def of(cls, stream: Stream, rows: int, mesh: jax.sharding.Mesh) -> Resident:
-        """Lay out candidates that are spread over a mesh, for so many rows at a time.
+        """Lay out candidates spread over a mesh, to be read `rows` at a time.
 
         They are copied only where they are not split over "data" already, or have
         another type than `float_type`.
         """
-        given: Any = stream.features
+        source: Any = stream.features
         devices = n_shards(mesh)
         share = -(-stream.n // devices)
-        features = spread(given, mesh, share * devices)
-        if features.dtype != float_type(given):
-            features = _as_type(features, float_type(given))
+        features = spread(source, mesh, share * devices)
+        if features.dtype != float_type(source):
+            features = _as_type(features, float_type(source))
         codes: Any = stream.codes
         if codes is not None:
             codes = shard(np.pad(codes, (0, share * devices - stream.n)), mesh)
@@ -63,7 +63,7 @@ class Resident:
         return iter(range(0, self.share, self.rows))
 
     def refuse(self) -> None:
-        """Raise the error for features whose squared lengths are not finite."""
+        """Raise the error for non-finite or too large features, naming the row."""
         features = self.part.features
         fine, large = jax.tree.map(int, gather(_wrong_rows(features)))
         refuse(self.stream.metric, fine if fine < self.stream.n else None, large)
@@ -76,7 +76,7 @@ def _as_type(features: jax.Array, dtype: Any) -> jax.Array:
 
 @jax.jit
 def _wrong_rows(features: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the first row that is not finite, or n, and that of the largest number."""
+    """Return the first non-finite row, or n, and the row of the largest number."""
     wrong = ~jnp.isfinite(features).all(axis=1)
     first = jnp.where(wrong.any(), jnp.argmax(wrong), len(features))
     return first, jnp.argmax(jnp.abs(features).max(axis=1))

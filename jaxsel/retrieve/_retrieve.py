@@ -1,4 +1,4 @@
-"""Retrieval with coverage: candidates near the hard samples, near each of them.
+"""Retrieval with coverage: for each hard sample, candidates near it.
 
 References:
     Mycroft: Towards Effective and Efficient External Data Augmentation, section 3.2 and
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from jaxsel._rows import Rows
 
-# Lists of neighbours have at most so many entries in all, at 8 bytes each.
+# Most entries of all lists of neighbours together, at 8 bytes each.
 _LISTS = 2**22
-# Neighbours to begin with, for each one of the budget: overlaps take some of them.
+# Neighbours in the first lists, for each one of the budget: lists overlap.
 _SPARE = 2
 
 
@@ -153,7 +153,7 @@ def retrieve_nearest(
             label="retrieve",
         )
         indices, n_valid = chosen_from(near.distances, near.indices, budget=limit)
-        # Lists that are short, or not full, have all that there are.
+        # A list shorter than k, or padded with infinity, holds all that count.
         short = near.distances.shape[1] < k
         more = not short and bool(jnp.isfinite(near.distances[:, -1]).any())
         if int(n_valid) == limit or k == limit or not more:
@@ -237,17 +237,17 @@ def pseudo_labels(
             f"hard_labels must hold one label for each of the {len(stream.queries)} "
             f"hard samples, got shape {names.shape}"
         )
-    found: list[np.ndarray] = [
+    nearest: list[np.ndarray] = [
         np.asarray(_first_nearest(near))
         for _, near in iterate_distances(
             stream, chunk_size, progress=progress, label="pseudo_labels"
         )
     ]
-    return names[np.concatenate(found)]
+    return names[np.concatenate(nearest)]
 
 
 def selection(indices: np.ndarray, method: str) -> Selection:
-    """Return a choice of equal weights."""
+    """Return a `Selection` with equal weights."""
     return Selection(
         indices=jnp.asarray(indices, jnp.int32),
         weights=jnp.ones(len(indices), jnp.float32),
@@ -268,7 +268,7 @@ def _by_rank(
     checkpoint_every: int,
     progress: bool,
 ) -> np.ndarray:
-    """Return the choice of at most `budget`, in O(n) memory."""
+    """Choose at most `budget` candidates by `Turns`, in O(n) memory."""
     n, m = stream.n, len(stream.queries)
     group = max(1, _LISTS // n)
     rows = rows_at_once(stream.hard(slice(group)), chunk_size=chunk_size, devices=1)
@@ -279,20 +279,20 @@ def _by_rank(
     part = nothing = np.zeros((1, 1), dtype)
     if (kept := saved.load()) is not None:
         # Copies, for what orbax reads is not to be written to.
-        found = {name: np.array(array) for name, array in kept[0].items()}
-        part, (first, done) = found.pop("part"), kept[1]
-        turns = Turns(**found)
+        arrays = {name: np.array(array) for name, array in kept[0].items()}
+        part, (first, done) = arrays.pop("part"), kept[1]
+        turns = Turns(**arrays)
 
     def folded() -> Iterator[int]:
-        """Yield hard samples whose distances were computed, a few in each pass."""
+        """Yield hard samples after folding in their distances, a few in each pass."""
         nonlocal part, done
         for start in range(first, m, group):
             few = stream.hard(slice(start, start + group))
             near = np.empty((len(few.queries), n), dtype)
             if done:
                 near[:, :done] = part
-            for place, here in iterate_distances(few, chunk_size, start=done):
-                near[:, place] = here
+            for place, near_part in iterate_distances(few, chunk_size, start=done):
+                near[:, place] = near_part
                 if saved.count():
                     part = np.ascontiguousarray(near[:, : place.stop])
                     saved.save({**vars(turns), "part": part}, (start, place.stop))

@@ -1,4 +1,4 @@
-"""Passes over candidates that are kept in a folder, and go on after a kill."""
+"""Checkpoints of passes over candidates: a killed call resumes from its folder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def saved_pass(
     stream: Stream,
     shape: tuple[int | str, ...],
 ) -> SavedStream:
-    """Return where the lists of neighbours of a pass are kept.
+    """Return the checkpoints of a pass's lists of neighbours.
 
     Args:
         folder: The folder, or None.
         every: Chunks between two saves.
-        stream: What is searched.
-        shape: What else decides the lists bit by bit: how many neighbours, rows of a
-            chunk, and devices.
+        stream: Candidates and hard samples.
+        shape: Number of neighbours, rows of a chunk and devices, which also decide the
+            lists bit by bit.
     """
     if folder is None:
         return SavedStream(None, every, {})
@@ -56,7 +56,7 @@ def check_folder(
     stream: Stream,
     mesh: jax.sharding.Mesh | None,
 ) -> None:
-    """Refuse to keep a search of candidates that no host has."""
+    """Raise if a checkpoint is asked for candidates that are on devices only."""
     if folder is not None and mesh is not None and is_on(stream.features, mesh):
         raise ValueError(
             "checkpoint must be None for candidates that are on the devices already, "
@@ -65,7 +65,7 @@ def check_folder(
 
 
 def about(features: np.ndarray | jax.Array | Rows) -> Any:
-    """Return what identifies candidates: all of them, or the file that they are in."""
+    """Return a fingerprint of candidates: of all numbers, or of the file's metadata."""
     if isinstance(features, Rows):
         return features.about
     if isinstance(features, np.memmap) and features.filename:

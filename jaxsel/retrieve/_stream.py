@@ -35,8 +35,8 @@ from jaxsel.neighbors._distance import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Rows by which the precision is decided; distances below so many roundings count as
-# rounded; numbers that are converted to float64.
+# Candidates and hard samples that decide the precision; roundings below which their
+# median distance counts as lost; most numbers that are converted to float64.
 _SAMPLE, _HARD, _NOTABLE, _WIDEST = 512, 64, 2000, 2**27
 MOST = 2**31 - 1
 """Candidates: indices are int32."""
@@ -44,7 +44,7 @@ MOST = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """Candidates and hard samples whose shapes and types were checked.
+    """Candidates and hard samples with checked shapes and types.
 
     Attributes:
         features: `[n, d]`, as the caller has them: read chunk by chunk. Rows of an
@@ -94,7 +94,7 @@ class Stream:
         return float_type(np.empty(0, self.features.dtype))
 
     def shared(self) -> Shared:
-        """Return what every chunk is compared with."""
+        """Return the hard samples, for the step that compares a chunk with them."""
         centre = None
         if self.centre is not None and not self.centre_here:
             centre = np.asarray(self.centre, self.queries.dtype)
@@ -112,7 +112,7 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True)
 class Codes:
-    """Classes that are numbered chunk by chunk, by those of the hard samples.
+    """Candidates' classes, encoded chunk by chunk by the hard samples' numbering.
 
     Attributes:
         labels: Of the candidates, `[n]`.
@@ -150,10 +150,10 @@ def open_stream(
     metric: Metric,
     mesh: jax.sharding.Mesh | None = None,
 ) -> Stream:
-    """Check what can be checked without reading the candidates.
+    """Check shapes, types and labels, without reading the candidates.
 
-    Those that are spread over the devices of the mesh stay there. What is spread over
-    others comes to this host.
+    Candidates spread over the devices of the mesh stay there; arrays spread over other
+    devices come to this host.
     """
     check_choice("metric", metric, METRICS)
     labels, hard_labels = whole(labels), whole(hard_labels)
@@ -187,8 +187,8 @@ def open_stream(
             f"{shape[1]} and {hard.shape[1]}"
         )
     if (labels is None) != (hard_labels is None):
-        given, missing = ("labels", "hard_labels")[:: 1 if hard_labels is None else -1]
-        raise ValueError(f"{given} is given, so {missing} must be given too")
+        known, missing = ("labels", "hard_labels")[:: 1 if hard_labels is None else -1]
+        raise ValueError(f"{known} is given, so {missing} must be given too")
     codes = hard_codes = None
     if labels is not None and hard_labels is not None:
         n = None if is_iterator else shape[0]
@@ -224,14 +224,14 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
     is_table = not isinstance(features, Rows) and getattr(features, "ndim", 2) == 2
     if jax.config.read("jax_enable_x64") or not is_table:
         return False
-    some: Any = features
-    if hasattr(some, "dtype") and not hasattr(some, "toarray"):  # sparse
-        some = some[:: max(1, -(-some.shape[0] // _SAMPLE))]
+    sample: Any = features
+    if hasattr(sample, "dtype") and not hasattr(sample, "toarray"):  # sparse
+        sample = sample[:: max(1, -(-sample.shape[0] // _SAMPLE))]
     try:
-        if all(type(array) is np.ndarray for array in (some, hard_features)):
-            x, hard = (np.asarray(a, np.float64) for a in (some, hard_features))
+        if all(type(array) is np.ndarray for array in (sample, hard_features)):
+            x, hard = (np.asarray(a, np.float64) for a in (sample, hard_features))
         else:
-            x, hard = in_float64(some, hard_features)
+            x, hard = in_float64(sample, hard_features)
     except (TypeError, ValueError):
         return False
     hard = hard[:: max(1, len(hard) // _HARD)]
@@ -269,10 +269,10 @@ def _encode(
     names = ("labels", "hard_labels")
     sizes, together = [(names[1], hard_labels, m)], False
     if isinstance(labels, Rows):
-        found = None if labels.n is None else (labels.n, *labels.source.row_shape)
+        actual = None if labels.n is None else (labels.n, *labels.source.row_shape)
         expected = None if n is None else (n,)
         together = in_step(candidates, labels)
-        if found != expected or labels.source.row_shape or not (n or together):
+        if actual != expected or labels.source.row_shape or not (n or together):
             raise ValueError(
                 "labels must hold one class for each sample, such as rows.labels of "
                 f"the rows that are the features, got {labels!r} for {candidates!r}"
@@ -327,7 +327,7 @@ def _prepare(
 
 
 class Shared(NamedTuple):
-    """Hard samples, in the form in which they go to the devices.
+    """Hard samples, in their form on the devices.
 
     Attributes:
         queries: `[m, d]`.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EXACT, _DIGITS = 2**53, 11  # float64's whole numbers, and those of int64 beyond
 MISSING = -2  # below the bin for numbers under the lowest edge, -1
-# Without `bins`: the first of these that fills at most so many bins of a column.
+# Without `bins`: the first of `BINS` that fills at most `FILLED` bins of a column.
 BINS, FILLED = (200, 100, 50, 20, 10, 5), 6
 
 
@@ -54,11 +54,11 @@ def read_columns(
 
     Args:
         table: As for `binning_distance`.
-        hard_table: Likewise.
+        hard_table: As for `binning_distance`.
         bins: Bins of each numeric column, or None to choose for each.
         categorical: Names or numbers of columns, or None to go by their types.
-        edges_from: Rows of the table whose numbers set the edges, with all of the hard
-            samples'.
+        edges_from: Rows of the table that set the edges, together with all hard
+            samples.
     """
     names, columns, kinds = split_columns("table", table)
     hard_names, hard_columns, hard_kinds = split_columns("hard_table", hard_table)
@@ -80,7 +80,7 @@ def read_columns(
 
 
 def check_same_columns(names: list[Hashable], hard_names: list[Hashable]) -> None:
-    """Refuse two tables of different columns."""
+    """Raise if two tables have different columns."""
     if len(names) != len(hard_names):
         raise ValueError(
             "table and hard_table must have the same columns, got "
@@ -98,7 +98,7 @@ def split_columns(
 ) -> tuple[list[Hashable], list[np.ndarray], set[int]]:
     """Return the names (or numbers) of a table's columns, and their values.
 
-    And the places of those that are categories by type, whatever they hold.
+    Also return the positions of columns that pandas types as categories.
     """
     check_concrete(argument, table)
     kinds: set[int] = set()
@@ -258,7 +258,7 @@ def _bins(
 
 
 def origin_of(column: np.ndarray, gap: np.ndarray) -> int:
-    """Return what to subtract so that whole numbers beyond 2^53 keep all digits, or 0.
+    """Return an offset that makes whole numbers beyond 2^53 exact in float64, or 0.
 
     A multiple of 2^11, which float64 holds exactly.
     """
@@ -279,6 +279,7 @@ def as_floats(
     known = column[~gap]
     try:
         if origin and column.dtype.kind in "iu":
+            # 64 - 11 bits are exact in float64; a difference in int64 could overflow.
             above = (known >> _DIGITS).astype(np.float64) - (origin >> _DIGITS)
             floats[~gap] = above * 2**_DIGITS + (known & (2**_DIGITS - 1))
         else:
@@ -292,7 +293,7 @@ def as_floats(
 
 
 def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> None:
-    """Refuse a column of numbers that no bins of equal width can hold."""
+    """Raise if a column has infinities, or a range that overflows float64."""
     with np.errstate(over="ignore", invalid="ignore"):
         width = high - low
     if not (finite and np.isfinite(width)):
@@ -302,12 +303,12 @@ def check_range(name: Hashable, low: float, high: float, *, finite: bool) -> Non
 
 
 def _choose_bins(known: np.ndarray, low: float, high: float) -> int:
-    # What some values fill already, all of them fill too.
-    some = known[:500]
+    # Some values rule most numbers of bins out: all fill at least as many.
+    first = known[:500]
     for bins in BINS[:-1]:
         if all(
             len(np.unique(digitise(part, low, high, bins))) <= FILLED
-            for part in (some, known)
+            for part in (first, known)
         ):
             return bins
     return BINS[-1]

@@ -1,6 +1,6 @@
-"""Targeted subset selection: candidates that tell most about the hard samples.
+"""Targeted subset selection: candidates most informative about the hard samples.
 
-Greedy choices by submodular mutual information. That of facilities needs similarities
+Greedy choices by submodular mutual information. Facility location needs similarities
 to the hard samples alone, so candidates are read in chunks, and a pass keeps those that
 gain most. The gains of all others can only fall: as long as one that was kept gains
 more than any of these did, it is the greedy choice, and no further pass is needed.
@@ -54,7 +54,7 @@ def retrieve_targeted(
     chunk_size: int | None = None,
     progress: bool = False,
 ) -> Selection:
-    """Choose candidates one by one, each that which adds most to a mutual information.
+    """Choose candidates greedily by a submodular mutual information with hard samples.
 
     - "flqmi" (facility location): the sum over hard samples of their largest similarity
       to a chosen one, plus `eta` times the sum over chosen ones of their largest
@@ -81,7 +81,7 @@ def retrieve_targeted(
         objective: "flqmi", "gcmi" or "logdetmi".
         eta: Of "flqmi": the weight of likeness against coverage, 0 or more. Of
             "logdetmi": how alike hard samples and candidates are taken to be, 0 to 1.
-        l2: Of "logdetmi": what is added to the diagonal of the kernel.
+        l2: Of "logdetmi": ridge on the diagonal of the kernel.
         similarity: Of "flqmi" and "gcmi": makes similarities, 0 or more, of distances
             `[m, b]`, which are infinite between classes: a function in `jax.numpy`,
             such as `lambda d: jnp.exp(-d / scale)`. If None, the cosine, or 0 if that
@@ -90,7 +90,7 @@ def retrieve_targeted(
         labels: Optional classes of the candidates, `[n]`: a candidate is then like hard
             samples of its own class alone. Needs `hard_labels`. Not of "logdetmi".
         hard_labels: Classes of the hard samples, `[m]`.
-        metric: "cosine", or "l2", whose distances are squared.
+        metric: "cosine", or "l2", with squared distances.
         chunk_size: Candidates at a time, or None to choose: changes speed and memory,
             not the result, up to near-ties.
         progress: Whether to show a progress bar for each pass. Not of "logdetmi".
@@ -143,7 +143,7 @@ def retrieve_targeted(
     stream = open_stream(features, hard_features, labels, hard_labels, metric=metric)
     if objective == "logdetmi":
         _check_kernel(stream, eta, similarity)
-        found = by_determinants(stream, budget, eta, l2)
+        chosen = by_determinants(stream, budget, eta, l2)
     else:
         if similarity is None and metric != "cosine":
             raise ValueError(
@@ -151,12 +151,12 @@ def retrieve_targeted(
                 "lambda d: jnp.exp(-d / scale), got None"
             )
         read = _Reader(stream, similarity or _cosines, chunk_size, progress)
-        found = (
+        chosen = (
             _by_facilities(read, budget, eta)
             if objective == "flqmi"
             else _by_likeness(read, budget)
         )
-    return selection(found, f"retrieve_targeted(objective={objective!r})")
+    return selection(chosen, f"retrieve_targeted(objective={objective!r})")
 
 
 def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> None:
@@ -167,12 +167,12 @@ def _check_kernel(stream: Stream, eta: float, similarity: Similarity | None) -> 
         )
     if eta > 1:
         raise ValueError(f"eta must be 0 to 1 for 'logdetmi', got {eta:g}")
-    given = {
+    options = {
         "metric": stream.metric != "cosine",
         "similarity": similarity is not None,
         "labels": stream.codes is not None,
     }
-    for name, is_given in given.items():
+    for name, is_given in options.items():
         if is_given:
             raise ValueError(
                 f"{name} must be left out for 'logdetmi', whose kernel is the cosine"
@@ -184,7 +184,7 @@ def _cosines(distances: jax.Array) -> jax.Array:
 
 
 class _Reader(NamedTuple):
-    """Reads similarities.
+    """Reader of similarities, chunk by chunk.
 
     Attributes:
         stream: Candidates and hard samples.
@@ -219,7 +219,7 @@ def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
 
 
 def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
-    """Return what "gcmi" chooses: each candidate adds the same whenever it comes."""
+    """Return the choice by "gcmi", a modular objective: the largest gains."""
     sums = [np.asarray(_sums(alike)) for _, alike in read.chunks()]
     gains = np.concatenate(sums)
     order = np.argsort(-gains, kind="stable")[:budget]
@@ -233,7 +233,7 @@ def _sums(alike: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass
 class _Kept:
-    """The candidates of a pass that gain most, and the most that another one gains.
+    """Candidates with the largest gains of a pass, and the largest gain of the others.
 
     Attributes:
         gains: `[w]`; minus infinity where there are fewer.
@@ -254,7 +254,7 @@ class _Kept:
         return cls(gains, np.zeros(room, np.int32), np.zeros((room, m), dtype))
 
     def add(self, gains: np.ndarray, alike: np.ndarray, start: int) -> None:
-        """Take a chunk into account: it begins at `start`, after the earlier ones."""
+        """Merge a chunk that begins at `start`; call in ascending order of `start`."""
         room = len(self.gains)
         # Of equal gains the earlier ones stay.
         new = np.flatnonzero(gains > self.gains.min())
@@ -262,6 +262,7 @@ class _Kept:
         indices = np.concatenate([self.indices, (start + new).astype(np.int32)])
         order = np.lexsort((indices, -together))
         best, others = order[:room], order[room:]
+        # As many enter as leave: only their similarities are copied.
         entering, leaving = best[best >= room], others[others < room]
         below = np.delete(gains, new).max(initial=-np.inf)
         self.rest = float(max([self.rest, below, *together[others[:1]]]))
@@ -270,13 +271,13 @@ class _Kept:
         self.alike[leaving] = alike[new[entering - room]]
 
     def blocks(self) -> tuple[Any, Any, Any]:
-        """Return all three by gain, in blocks."""
+        """Return gains, indices and similarities in blocks, by descending gain."""
         order = np.lexsort((self.indices, -self.gains)).reshape(-1, _BLOCK)
         return self.gains[order], self.indices[order], self.alike[order]
 
 
 def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
-    """Return what "flqmi" chooses."""
+    """Return the greedy choice by "flqmi"."""
     queries = read.stream.queries
     m, dtype = len(queries), queries.dtype
     room = max(1, _KEPT // m // _BLOCK)
@@ -290,21 +291,21 @@ def _by_facilities(read: _Reader, budget: int, eta: float) -> np.ndarray:
         kept = _Kept.none(room, m, np.dtype(dtype))
         for place, alike in read.chunks():
             gains = np.array(_chunk_gains(alike, covered, eta))
-            here = (chosen >= place.start) & (chosen < place.stop)
-            gains[chosen[here] - place.start] = -np.inf
+            in_chunk = (chosen >= place.start) & (chosen < place.stop)
+            gains[chosen[in_chunk] - place.start] = -np.inf
             kept.add(gains, np.asarray(alike), place.start)
-        left = np.int32(budget - len(chosen))
-        covered, found, count = _cover(
-            kept.blocks(), kept.rest, left, covered, eta, most=min(room, budget)
+        remaining = np.int32(budget - len(chosen))
+        covered, added, count = _cover(
+            kept.blocks(), kept.rest, remaining, covered, eta, most=min(room, budget)
         )
         if not int(count):
             break
-        chosen = np.concatenate([chosen, np.asarray(found)[: int(count)]])
+        chosen = np.concatenate([chosen, np.asarray(added)[: int(count)]])
     return chosen
 
 
 def _gains(alike: jax.Array, covered: jax.Array, eta: float | jax.Array) -> jax.Array:
-    """Return what candidates add, given how well hard samples are covered."""
+    """Return candidates' gains, given each hard sample's covered similarity."""
     new = jnp.maximum(alike - jnp.broadcast_to(covered, alike.shape), 0).sum(-1)
     return new + eta * alike.max(-1)
 
@@ -318,13 +319,13 @@ def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
 def _cover(
     blocks: tuple[jax.Array, jax.Array, jax.Array],
     rest: float,
-    left: np.int32,
+    remaining: np.int32,
     covered: jax.Array,
     eta: float,
     *,
     most: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Choose at most `left` from a pass while nothing that it left out can be better.
+    """Choose at most `remaining` from a pass while none left out can be better.
 
     Gains fall as hard samples are covered. They are computed anew for the block of
     candidates whose last known ones are the largest, until the largest is a new one.
@@ -333,30 +334,31 @@ def _cover(
 
     def going(state: _Covering) -> jax.Array:
         largest = state.bounds.max()
-        # The first is the best of all: its gain is that of the pass.
+        # The pass computed all gains, so that its first choice is exact.
         sure = (largest > rest) | (state.taken == 0)
-        return (state.taken < jnp.minimum(left, most)) & (largest > 0) & sure
+        return (state.taken < jnp.minimum(remaining, most)) & (largest > 0) & sure
 
     def refresh(state: _Covering) -> _Covering:
         stale = state.known < state.taken
         i = jnp.argmax(jnp.where(stale, state.bounds, -jnp.inf))
-        found = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
+        # Gains only fall, and the chosen keep theirs of -inf.
+        fresh = jnp.minimum(_gains(alike[i], state.covered, eta), state.gains[i])
         return state._replace(
-            gains=state.gains.at[i].set(found),
-            bounds=state.bounds.at[i].set(found.max()),
+            gains=state.gains.at[i].set(fresh),
+            bounds=state.bounds.at[i].set(fresh.max()),
             known=state.known.at[i].set(state.taken),
         )
 
     def choose(state: _Covering) -> _Covering:
-        # Of equal gains that of the lower index.
+        # Ties go to the lower index.
         best = state.gains == state.bounds.max()
         place = jnp.argmin(jnp.where(best, indices, jnp.iinfo(jnp.int32).max))
         i, j = place // _BLOCK, place % _BLOCK
-        left = state.gains[i].at[j].set(-jnp.inf)
+        block_gains = state.gains[i].at[j].set(-jnp.inf)
         return _Covering(
             covered=jnp.maximum(state.covered, alike[i, j]),
-            gains=state.gains.at[i].set(left),
-            bounds=state.bounds.at[i].set(left.max()),
+            gains=state.gains.at[i].set(block_gains),
+            bounds=state.bounds.at[i].set(block_gains.max()),
             known=state.known,
             chosen=state.chosen.at[state.taken].set(indices[i, j]),
             taken=state.taken + 1,
@@ -385,7 +387,7 @@ class _Covering(NamedTuple):
 
     Attributes:
         covered: The largest similarity of each hard sample to a chosen one, `[m]`.
-        gains: At most what candidates gain, `[blocks, size]`.
+        gains: Upper bounds on candidates' gains, `[blocks, size]`.
         bounds: The largest gain of each block.
         known: After how many choices a block's gains were computed, `[blocks]`.
         chosen: Their indices, `[most]`.
