@@ -87,14 +87,14 @@ def _run(args: argparse.Namespace) -> int:
         bandwidth = None if args.bandwidth is None else args.bandwidth * 1e6
         config = read_config(args.config)
         latency = None if args.latency is None else args.latency / 1e3
-        found = estimate(
+        text = estimate(
             config,
             bandwidth=bandwidth,
             latency=latency,
             calibrated=args.calibrate,
             reveals=not args.no_attack,
         )
-        _print(found)
+        _print(text)
         return 0
     options: dict[str, Any] = {
         "test_only_first_party": args.test_only_first_party,

@@ -84,18 +84,18 @@ class ArrayFile:
         size = self.dtype.itemsize * math.prod(shape[1:])
         if not size * len(rows):
             return np.empty(shape, self.dtype)
-        content, at = bytearray(size * len(rows)), 0
+        content, offset = bytearray(size * len(rows)), 0
         data = memoryview(content)
         starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
         for first, length in zip(
             rows[starts], np.diff(starts, append=len(rows)), strict=True
         ):
-            place, end = self._start + int(first) * size, at + int(length) * size
-            while at < end:
-                read = os.preadv(self._file, [data[at:end]], place)
+            place, end = self._start + int(first) * size, offset + int(length) * size
+            while offset < end:
+                read = os.preadv(self._file, [data[offset:end]], place)
                 if not read:
                     self._refuse()
-                at, place = at + read, place + read
+                offset, place = offset + read, place + read
         self.check()
         return np.frombuffer(content, self.dtype).reshape(shape)
 

@@ -54,7 +54,7 @@ class Line:
         if len(self.sizes) == 1 or size <= self.sizes[0]:
             return self.seconds[0] * max(1.0, size / self.sizes[0])
         after = next(
-            (i for i, each in enumerate(self.sizes) if each >= size),
+            (i for i, measured in enumerate(self.sizes) if measured >= size),
             len(self.sizes) - 1,
         )
         x0, x1 = self.sizes[after - 1 : after + 1]
@@ -82,9 +82,9 @@ class Calibration:
 
     def scoring(self, phase: int, n: int, batch: int) -> float:
         """Return the seconds of scoring n samples by batches."""
-        full, left = divmod(n, batch)
+        full, remainder = divmod(n, batch)
         line = self.phases[phase]
-        return full * line.at(batch) + (line.at(left) if left else 0.0)
+        return full * line.at(batch) + (line.at(remainder) if remainder else 0.0)
 
     def choosing(self, passes: float, comparisons: float) -> float:
         """Return the seconds of passes of comparisons."""
@@ -130,7 +130,7 @@ def calibrate(
             "engine": engine,
             "names": names,
             "addresses": addresses,
-            "manifests": [each.to_json() for each in manifests],
+            "manifests": [manifest.to_json() for manifest in manifests],
             "batches": list(batches),
             "limit": limit,
             "parent": os.getpid(),
@@ -152,10 +152,10 @@ def calibrate(
                         text=True,
                     )
                 parties.append(party)
-                own = {"rank": rank, "certificates": str(folders[name])}
+                settings = {"rank": rank, "certificates": str(folders[name])}
                 assert party.stdin is not None
-                with party.stdin as given:
-                    given.write(json.dumps(job | own | {"output": str(output)}))
+                with party.stdin as stdin:
+                    stdin.write(json.dumps(job | settings | {"output": str(output)}))
             for party in parties:
                 party.wait(max(0.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -167,19 +167,19 @@ def calibrate(
                 if party.poll() is None:
                     party.kill()
                 party.wait()
-        said = [log.read_text(errors="replace") for log in logs]
+        outputs = [log.read_text(errors="replace") for log in logs]
         if not output.exists():
             last = next(
-                (text.strip().splitlines()[-1] for text in said if text.strip()),
+                (text.strip().splitlines()[-1] for text in outputs if text.strip()),
                 "nothing was said",
             )
             raise SessionError(f"the calibration ended early: {last}")
-        found = json.loads(output.read_text(encoding="utf-8"))
-    lines = [Line(tuple(sizes), tuple(seconds)) for sizes, seconds in found["lines"]]
+        measured = json.loads(output.read_text(encoding="utf-8"))
+    lines = [Line(tuple(sizes), tuple(seconds)) for sizes, seconds in measured["lines"]]
     several = len(manifests)
     compare, switch = lines[several], (*lines[several + 1 :], None)[0]
     return Calibration(
-        engine, tuple(lines[:several]), compare, found["started"], switch
+        engine, tuple(lines[:several]), compare, measured["started"], switch
     )
 
 
@@ -211,8 +211,8 @@ def _play(job: dict[str, Any]) -> None:
             run = _switched(engine)
             lines.append(_grow(engine, run, *_SWITCHES, share)[:2])
         if rank == 0:
-            found = {"lines": lines, "started": started + first}
-            Path(job["output"]).write_text(json.dumps(found), encoding="utf-8")
+            measured = {"lines": lines, "started": started + first}
+            Path(job["output"]).write_text(json.dumps(measured), encoding="utf-8")
         engine.exchange(b"written")
 
 
@@ -239,10 +239,10 @@ def _grow(
         extra = extra or max(0.0, first - median)
         sizes.append(size)
         seconds.append(median)
-        left = share - (time.perf_counter() - begun)
+        remaining = share - (time.perf_counter() - begun)
         larger = min(most, size * _GROWTH)
-        each = Line(tuple(sizes), tuple(seconds)).at(larger)
-        fits = 0 if size >= most else min(_TIMES, int(left / each) - 1)
+        predicted = Line(tuple(sizes), tuple(seconds)).at(larger)
+        fits = 0 if size >= most else min(_TIMES, int(remaining / predicted) - 1)
         times = int(engine.exchange(b"%d" % max(0, fits))[0])
         if not times:
             return sizes, seconds, extra
@@ -258,8 +258,8 @@ def _timed(engine: Engine, run: Callable[[], None]) -> float:
 
 
 def _shared(engine: Engine, owner: int, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    mine = engine.rank == owner
-    arrays = [np.zeros(shape) if mine else Unseen(tuple(shape)) for shape in shapes]
+    owns = engine.rank == owner
+    arrays = [np.zeros(shape) if owns else Unseen(tuple(shape)) for shape in shapes]
     return list(engine.share(owner, *arrays))
 
 
@@ -275,7 +275,7 @@ def _forward(engine: Engine, manifest: Manifest) -> Callable[[int], Callable[[],
     weights = _shared(engine, MODEL_OWNER, [*operand_shapes(manifest).values()])
 
     def made(size: int) -> Callable[[], None]:
-        shapes = [each.shape for each in shapes_of(manifest, size)]
+        shapes = [unseen.shape for unseen in shapes_of(manifest, size)]
 
         def run() -> None:
             inputs = _shared(engine, DATA_OWNER, shapes)
@@ -319,8 +319,8 @@ def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
         net = Network(2 * size, 2 * size, (layer,))
         parts = [_shared(engine, owner, [(2 * size,)])[0] for owner in (0, 1)]
         keys = ledger.run(Sum(), *parts)
-        mine = engine.rank == MODEL_OWNER
-        bits = np.zeros(size, bool) if mine else Unseen((size,), bits=True)
+        owns = engine.rank == MODEL_OWNER
+        bits = np.zeros(size, bool) if owns else Unseen((size,), bits=True)
         (stand,) = engine.share(MODEL_OWNER, bits)
         return lambda: ledger.run(Switched(net), keys, stand) and None
 

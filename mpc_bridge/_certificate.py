@@ -65,25 +65,25 @@ def read(path: str | Path) -> Certificate:
             f"new one, and send {CERTIFICATE} only"
         )
     try:
-        (found,) = x509.load_pem_x509_certificates(data)
+        (certificate,) = x509.load_pem_x509_certificates(data)
     except ValueError:
         raise CertificateError(f"{path} is not one certificate in PEM") from None
-    if rule := _broken(found):
+    if rule := _broken(certificate):
         raise CertificateError(
             f"{path} {rule}: python -m mpc_bridge certs own makes one that can be used"
         )
-    names = found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     try:
         name = check_name(str(names[0].value) if len(names) == 1 else "")
     except CertificateError as error:
         raise CertificateError(f"{path}: {error}") from None
     return Certificate(
         name=name,
-        fingerprint=found.fingerprint(hashes.SHA256()).hex(":").upper(),
-        start=found.not_valid_before_utc,
-        end=found.not_valid_after_utc,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(":").upper(),
+        start=certificate.not_valid_before_utc,
+        end=certificate.not_valid_after_utc,
         path=path,
-        pem=found.public_bytes(serialization.Encoding.PEM).decode(),
+        pem=certificate.public_bytes(serialization.Encoding.PEM).decode(),
     )
 
 

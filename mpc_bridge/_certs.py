@@ -131,16 +131,22 @@ def make_all(
         raise CertificateError(
             f"party must be given two or more different names, got {names}"
         )
-    for each in folders.values():
-        if (each / KEY).exists() and not force:
-            raise CertificateError(f"{each / KEY} is there: --force makes new keys")
-    made = {
-        name: make(each, name, days=days, force=force) for name, each in folders.items()
+    for place in folders.values():
+        if (place / KEY).exists() and not force:
+            raise CertificateError(f"{place / KEY} is there: --force makes new keys")
+    certificates = {
+        name: make(place, name, days=days, force=force)
+        for name, place in folders.items()
     }
-    for name, each in folders.items():
+    for name, place in folders.items():
         for other in (other for other in names if other != name):
-            found = made[other]
-            trust(each, found.path, fingerprint=found.fingerprint, force=force)
+            certificate = certificates[other]
+            trust(
+                place,
+                certificate.path,
+                fingerprint=certificate.fingerprint,
+                force=force,
+            )
     return folders
 
 
@@ -161,8 +167,8 @@ def trust(
             fingerprint, or has the name or key of one that is there.
     """
     folder = Path(folder)
-    own, other = read(folder / CERTIFICATE), read(path)
-    if other.fingerprint == own.fingerprint:
+    certificate, other = read(folder / CERTIFICATE), read(path)
+    if other.fingerprint == certificate.fingerprint:
         raise CertificateError(f"{path} is this party's own certificate")
     if not same_fingerprint(fingerprint, other.fingerprint):
         raise CertificateError(
@@ -172,12 +178,14 @@ def trust(
         )
     check_dates(other)
     old = [
-        one for one in _peers(folder) if one.name.casefold() == other.name.casefold()
+        peer for peer in _peers(folder) if peer.name.casefold() == other.name.casefold()
     ]
     if old and old[0].fingerprint == other.fingerprint:
         return old[0]
-    if other.name.casefold() == own.name.casefold():
-        raise CertificateError(f"{path} has this party's own name, {own.name!r}")
+    if other.name.casefold() == certificate.name.casefold():
+        raise CertificateError(
+            f"{path} has this party's own name, {certificate.name!r}"
+        )
     if old and not force:
         raise CertificateError(
             f"{old[0].path} is another certificate of {other.name!r}: --force replaces "
@@ -189,9 +197,9 @@ def trust(
     short = other.fingerprint.replace(":", "")[:8].lower()
     target = peers / f"{slug(other.name)}-{short}.pem"
     _write(target, other.pem.encode(), mode=0o600)
-    for one in old:
-        if one.path != target:
-            one.path.unlink(missing_ok=True)
+    for peer in old:
+        if peer.path != target:
+            peer.path.unlink(missing_ok=True)
     return read(target)
 
 
@@ -221,10 +229,10 @@ def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
         *trusted_files,
     ):
         _check_mode(place)
-    own = read(folder / CERTIFICATE)
-    _check_key(folder / KEY, own)
-    check_dates(own)
-    trusted = {one.name: one for one in _peers(folder)}
+    certificate = read(folder / CERTIFICATE)
+    _check_key(folder / KEY, certificate)
+    check_dates(certificate)
+    trusted = {peer.name: peer for peer in _peers(folder)}
     names = list(trusted) if peers is None else list(peers)
     if not names:
         raise CertificateError(
@@ -240,22 +248,24 @@ def load(folder: str | Path, peers: Sequence[str] | None = None) -> Credentials:
             )
         check_dates(trusted[name])
     return Credentials(
-        own=own, key=folder / KEY, peers=tuple(trusted[name] for name in names)
+        own=certificate, key=folder / KEY, peers=tuple(trusted[name] for name in names)
     )
 
 
 def problems(folder: str | Path) -> list[str]:
     """List a folder's defects with their remedies; empty if it is valid."""
-    found = []
+    defects = []
     try:
         credentials = load(folder)
     except CertificateError as error:
         return [str(error)]
-    for one in (credentials.own, *credentials.peers):
-        days = days_left(one)
+    for certificate in (credentials.own, *credentials.peers):
+        days = days_left(certificate)
         if days < 14:
-            found.append(f"{one.path} ends in {days} days: {renewal(one)}")
-    return found
+            defects.append(
+                f"{certificate.path} ends in {days} days: {renewal(certificate)}"
+            )
+    return defects
 
 
 def _builder(name: str, days: int) -> x509.CertificateBuilder:
@@ -317,15 +327,15 @@ def _check_mode(path: Path) -> None:
 
 
 def _peers(folder: Path) -> list[Certificate]:
-    found = [read(path) for path in sorted((folder / PEERS).glob("*.pem"))]
-    names = [one.name.casefold() for one in found]
-    for one in found:
-        if names.count(one.name.casefold()) > 1:
+    certificates = [read(path) for path in sorted((folder / PEERS).glob("*.pem"))]
+    names = [certificate.name.casefold() for certificate in certificates]
+    for certificate in certificates:
+        if names.count(certificate.name.casefold()) > 1:
             raise CertificateError(
-                f"{folder / PEERS} holds several certificates of {one.name!r}: leave "
-                "the one that is valid"
+                f"{folder / PEERS} holds several certificates of {certificate.name!r}: "
+                "leave the one that is valid"
             )
-    return found
+    return certificates
 
 
 def _write(path: Path, data: bytes, *, mode: int) -> None:

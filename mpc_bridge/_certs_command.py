@@ -18,10 +18,12 @@ def add_parser(commands: Any) -> None:
     certs = commands.add_parser("certs", help=_HELP, description=_HELP)
     actions = certs.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    own = _action(actions, "own", "make this party's key and certificate")
-    own.add_argument("--name", required=True, help="of this party, as others see it")
-    _days(own)
-    own.add_argument(
+    make_own = _action(actions, "own", "make this party's key and certificate")
+    make_own.add_argument(
+        "--name", required=True, help="of this party, as others see it"
+    )
+    _days(make_own)
+    make_own.add_argument(
         "--force", action="store_true", help="replace those that are there"
     )
 
@@ -54,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     """
     folder = Path(args.folder)
     if args.action == "own":
-        own = make(folder, args.name, days=args.days, force=args.force)
-        _print(_line("own", own))
+        certificate = make(folder, args.name, days=args.days, force=args.force)
+        _print(_line("own", certificate))
         _print(
-            f"Send {own.path} to the other parties, and read them the fingerprint over "
-            "another channel."
+            f"Send {certificate.path} to the other parties, and read them the "
+            "fingerprint over another channel."
         )
     elif args.action == "trust":
         other = trust(
@@ -66,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
         )
         _print(_line("peer", other))
     elif args.action == "make":
-        made = make_all(folder, args.party, days=args.days, force=args.force)
-        for each in made.values():
-            _print(f"{each}\n  {_line('own', read(each / CERTIFICATE))}")
+        certificates = make_all(folder, args.party, days=args.days, force=args.force)
+        for party in certificates.values():
+            _print(f"{party}\n  {_line('own', read(party / CERTIFICATE))}")
     else:
         return _show(folder)
     return 0
@@ -91,8 +93,9 @@ def _show(folder: Path) -> int:
 
 def _line(role: str, one: Certificate) -> str:
     days = days_left(one)
-    left = f"{days} days left" if days >= 0 else "ended"
-    return f"{role}: {one.name}, until {one.end:%Y-%m-%d} ({left})\n  {one.fingerprint}"
+    validity = f"{days} days left" if days >= 0 else "ended"
+    until = f"until {one.end:%Y-%m-%d} ({validity})"
+    return f"{role}: {one.name}, {until}\n  {one.fingerprint}"
 
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:

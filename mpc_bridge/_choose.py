@@ -95,11 +95,11 @@ def _by_rank(
     asking = quickselect(n, k, seed=seed)
     passes = comparisons = 0
     outcomes: list[tuple[int, np.ndarray, np.ndarray]] = []
-    with _bar(n, progress) as left, ledger.engine.running():
+    with _bar(n, progress) as show, ledger.engine.running():
         try:
             pivot, others = next(asking)
             while True:
-                left(len(others) + 1)
+                show(len(others) + 1)
                 above = _above(scores, others, pivot, ledger)
                 passes, comparisons = passes + 1, comparisons + len(others)
                 outcomes.append((pivot, others, above))
@@ -145,10 +145,10 @@ def _by_set(scores: Any, n: int, k: int, ledger: Ledger) -> Chosen:
 
     # As one: after a kill the scores are shuffled anew.
     with engine.running():
-        found = ledger.journal.opened(select)
-    if len(np.unique(found)) != k or found[0] < 0 or found[-1] >= n:
+        chosen = ledger.journal.opened(select)
+    if len(np.unique(chosen)) != k or chosen[0] < 0 or chosen[-1] >= n:
         raise RuntimeError("the engine chose rows that are none: shares do not fit")
-    return Chosen(found, 0, 0)
+    return Chosen(chosen, 0, 0)
 
 
 def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
@@ -156,8 +156,8 @@ def _switched(keys: Any, n: int, party: int, ledger: Ledger) -> Any:
     engine, net = ledger.engine, network(n)
     if not net.switches:
         return keys
-    mine = engine.rank == party
-    switches = route(draw(n)) if mine else Unseen((net.switches,), bits=True)
+    sets = engine.rank == party
+    switches = route(draw(n)) if sets else Unseen((net.switches,), bits=True)
     with ledger.step("choice", "switch"):
         (stand,) = engine.share(party, switches)
     return ledger.run(Switched(net), keys, stand)

@@ -95,29 +95,29 @@ def estimates(
     if (model := MODELS.get(name)) is not None:
         started = None if calibration is None else calibration.started
         steps.append(Step("start", model.started, started))
-    left = len(public.pool)
+    remaining = len(public.pool)
     sizes = batches(config, public)
     for i, phase in enumerate(config.phases):
         batch, manifest = sizes[i], public.manifests[i]
         lanes = engine_of(name).lanes_for(Forward(manifest).schedule())
-        forward = cost(manifest, left, engine=name, batch_size=batch, lanes=lanes)
-        choice = choice_cost(left, phase.keep, engine=name, leak=leak)
+        forward = cost(manifest, remaining, engine=name, batch_size=batch, lanes=lanes)
+        choice = choice_cost(remaining, phase.keep, engine=name, leak=leak)
         scoring = choosing = None
         if calibration is not None:
-            scoring = calibration.scoring(i, left, batch)
+            scoring = calibration.scoring(i, remaining, batch)
             choosing = calibration.choosing(choice.passes, choice.comparisons)
             if leak == "set" and choice.passes:
-                choosing += _shuffling(calibration, name, left, phase.keep)
-        what = f"phase {i + 1}: score {left:,} by {batch:,}"
+                choosing += _shuffling(calibration, name, remaining, phase.keep)
+        what = f"phase {i + 1}: score {remaining:,} by {batch:,}"
         steps.append(Step(what, forward.all, scoring))
         what = f"phase {i + 1}: choose {phase.keep:,}"
         steps.append(Step(what, choice.expected, choosing))
-        left = phase.keep
+        remaining = phase.keep
     if config.session.deliver and engine_of(name).own_process:
         from ._delivery import traffic
 
         sent = traffic(config, public.manifests[-1], engine_of(name).parties)
-        steps.append(Step(f"delivery of {left:,} rows", sent))
+        steps.append(Step(f"delivery of {remaining:,} rows", sent))
     return Estimate(name, tuple(steps), network)
 
 
@@ -135,7 +135,7 @@ def batches(config: Config, public: Public) -> list[int]:
     from ._programs import Forward
 
     owners = [o for o in (config.model_owner, config.data_owner) if o is not None]
-    engine, left, found = engine_of(config.session.engine), len(public.pool), []
+    engine, remaining, sizes = engine_of(config.session.engine), len(public.pool), []
     for phase, manifest in zip(config.phases, public.manifests, strict=True):
         operations = Forward(manifest).schedule()
         fits = [engine.batch_for(operations, owner.memory) for owner in owners]
@@ -143,9 +143,9 @@ def batches(config: Config, public: Public) -> list[int]:
             phase.batch_size or min(fits, default=64),
             engine.lanes_for(operations),
         )
-        found.append(engine.batch_of(left, most, lanes))
-        left = phase.keep
-    return found
+        sizes.append(engine.batch_of(remaining, most, lanes))
+        remaining = phase.keep
+    return sizes
 
 
 def estimate(
@@ -187,23 +187,23 @@ def estimate(
             "the rows."
         )
     calibration = calibrate_run(config, public) if calibrated else None
-    found = estimates(config, public, network=network, calibration=calibration)
+    estimated = estimates(config, public, network=network, calibration=calibration)
     header = ["", "rounds", "MB"]
     header += ["computing, s"] if calibration is not None else []
     header += ["hours"] if network is not None else []
     elsewhere = ["messages elsewhere", "rounds", "MB"]
     elsewhere += ["hours"] if network is not None else []
-    lines = [_line(found, step) for step in (*found.steps, _sum(found))]
+    lines = [_line(estimated, step) for step in (*estimated.steps, _sum(estimated))]
     others = [
         _line(other, dataclasses.replace(_sum(other), name=f"all, on {other.engine}"))
         for other in _others(config, public, network)
     ]
-    warnings = "".join(f"\n\n{said}" for said in _said(config, public))
+    warnings = "".join(f"\n\n{warning}" for warning in _said(config, public))
     wild = _wild(config, public)
     given_away = f"\n\n{_given_away(config, public)}" if reveals else ""
     return (
         f"{table([header, *lines])}\n\n"
-        f"{_MEANING[found.engine]}\n{wild}\nChoices as expected. "
+        f"{_MEANING[estimated.engine]}\n{wild}\nChoices as expected. "
         + (
             "Computing is that of all parties on this machine.\n\n"
             if calibration is not None
@@ -217,7 +217,7 @@ def _wild(config: Config, public: Public) -> str:
     """Describe in a sentence the expected number of wrongly truncated products."""
     from ._programs import wild_expected
 
-    engine, left, wild = engine_of(config.session.engine), len(public.pool), 0.0
+    engine, remaining, wild = engine_of(config.session.engine), len(public.pool), 0.0
     if engine.exact_cut:
         return (
             "No product below the ring's limit comes out wild. Inputs outside the "
@@ -225,8 +225,8 @@ def _wild(config: Config, public: Public) -> str:
             "bootstrap set, with a margin, not proven."
         )
     for phase, manifest in zip(config.phases, public.manifests, strict=True):
-        wild += wild_expected(manifest, left, engine)
-        left = phase.keep
+        wild += wild_expected(manifest, remaining, engine)
+        remaining = phase.keep
     return (
         f"Of all products, {wild:.1g} or more are expected to come out wild: a "
         "sample's score is then anything, and nothing notices."
@@ -274,18 +274,18 @@ def check_hours(config: Config, public: Public | None = None) -> None:
     calibration = None
     if limit is not None and config.session.engine in MODELS:
         calibration = calibrate_run(config, public)
-    found = estimates(config, public, network=network, calibration=calibration)
-    hours = found.hours or 0.0
+    estimated = estimates(config, public, network=network, calibration=calibration)
+    hours = estimated.hours or 0.0
     if limit is not None and hours > limit:
         raise Refused(
             "the run must take no longer than session.max_hours",
-            f"estimated are {_figure(hours)} hours on {found.engine}, {limit:g} are "
-            f"allowed; {_cheaper(config, public, found)}",
+            f"estimated are {_figure(hours)} hours on {estimated.engine}, {limit:g} "
+            f"are allowed; {_cheaper(config, public, estimated)}",
         )
     if limit is None and hours > _DAY:
         sys.stderr.write(
             f"WARNING: the messages alone take {_figure(hours)} hours on "
-            f"{found.engine}; session.max_hours sets a limit\n"
+            f"{estimated.engine}; session.max_hours sets a limit\n"
         )
 
 
@@ -342,18 +342,18 @@ def _others(config: Config, public: Public, network: Network | None) -> list[Est
 
 
 def _said(config: Config, public: Public) -> list[str]:
-    left, found = len(public.pool), []
+    remaining, warnings = len(public.pool), []
     for i, (phase, manifest) in enumerate(
         zip(config.phases, public.manifests, strict=True)
     ):
-        found += [
-            f"Phase {i + 1}: {said}."
-            for said in choice_warnings(
-                manifest, left, phase.keep, appraisal=config.appraisal.mode
+        warnings += [
+            f"Phase {i + 1}: {warning}."
+            for warning in choice_warnings(
+                manifest, remaining, phase.keep, appraisal=config.appraisal.mode
             )
         ]
-        left = phase.keep
-    return found
+        remaining = phase.keep
+    return warnings
 
 
 def _sum(found: Estimate) -> Step:

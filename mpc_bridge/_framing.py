@@ -23,12 +23,13 @@ def unpack(data: bytes) -> list[bytes]:
         lengths = struct.unpack_from(f"<{count}Q", data, 4)
     except struct.error:
         raise ValueError("data must be whole, got no lengths of its parts") from None
-    at, parts = 4 + 8 * count, []
-    if at + sum(lengths) != len(data):
+    offset, parts = 4 + 8 * count, []
+    if offset + sum(lengths) != len(data):
         raise ValueError(
-            f"data must have {at + sum(lengths)} bytes by its lengths, got {len(data)}"
+            f"data must have {offset + sum(lengths)} bytes by its lengths, "
+            f"got {len(data)}"
         )
     for length in lengths:
-        parts.append(data[at : at + length])
-        at += length
+        parts.append(data[offset : offset + length])
+        offset += length
     return parts

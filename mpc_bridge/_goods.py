@@ -151,9 +151,9 @@ class Goods:
         self.offer = Offer(n, columns, "")
         step = max(1, _CHUNK // self.offer.row.itemsize)
         self._hashes = b"".join(
-            made
+            digest
             for start in range(0, n, step)
-            for made in _row_hashes(
+            for digest in _row_hashes(
                 range(start, min(n, start + step)),
                 self._rows(np.arange(start, min(n, start + step))),
             )
@@ -168,8 +168,8 @@ class Goods:
             SessionError: If a file has changed since the commitment.
         """
         chosen = self._rows(rows)
-        for row, made in zip(rows.tolist(), _row_hashes(rows, chosen), strict=True):
-            if made != self._hashes[row * _HASH : (row + 1) * _HASH]:
+        for row, digest in zip(rows.tolist(), _row_hashes(rows, chosen), strict=True):
+            if digest != self._hashes[row * _HASH : (row + 1) * _HASH]:
                 raise SessionError(
                     f"row {row} of data_owner.deliver has changed since the session "
                     "began: nothing is delivered"
@@ -221,8 +221,8 @@ def receive(offer: Offer, rows: np.ndarray, take: Receive) -> dict[str, np.ndarr
             "before the choice"
         )
     chosen = np.frombuffer(content, offer.row, offset=len(hashes))
-    for row, made in zip(rows.tolist(), _row_hashes(rows, chosen), strict=True):
-        if made != hashes[row * _HASH : (row + 1) * _HASH]:
+    for row, digest in zip(rows.tolist(), _row_hashes(rows, chosen), strict=True):
+        if digest != hashes[row * _HASH : (row + 1) * _HASH]:
             raise SessionError(
                 f"what the data owner delivers for row {row} is not what it committed "
                 "to before the choice"
@@ -246,11 +246,11 @@ def _row_hashes(
 def _root(offer: Offer, hashes: bytes) -> str:
     """Return the commitment to all rows, and to names and types of their arrays."""
     columns = json.dumps([offer.n, offer.to_json()["columns"]]).encode()
-    made = hashlib.sha256(_POOL)
-    made.update(struct.pack("<Q", len(columns)))
-    made.update(columns)
-    made.update(hashes)
-    return f"sha256:{made.hexdigest()}"
+    content = hashlib.sha256(_POOL)
+    content.update(struct.pack("<Q", len(columns)))
+    content.update(columns)
+    content.update(hashes)
+    return f"sha256:{content.hexdigest()}"
 
 
 def checked_column(name: Any, dtype: Any, shape: Sequence[Any]) -> Column:

@@ -65,11 +65,11 @@ def agree(engine: Engine, terms: Terms, offers: Terms) -> list[Terms]:
             it, and nothing secret has been sent.
     """
     sent = _exchange(engine, "terms", {"terms": terms, "offers": offers})
-    differing = differences(*(each["terms"] for each in sent))
+    differing = differences(*(message["terms"] for message in sent))
     if differing:
-        found = f"the parties do not agree: {'; '.join(differing)}"
-        raise SessionError(printable(found))
-    return [each["offers"] for each in sent]
+        problem = f"the parties do not agree: {'; '.join(differing)}"
+        raise SessionError(printable(problem))
+    return [message["offers"] for message in sent]
 
 
 def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
@@ -79,14 +79,14 @@ def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
         parties: Terms of each.
         roles: Of each.
     """
-    found = []
+    differing = []
     names = dict.fromkeys(name for party in parties for name in party)
     for name in names:
         values = [party.get(name, "none") for party in parties]
         if all(value == values[0] for value in values):
             continue
         if all(str(value).startswith("sha256:") for value in values):
-            found.append(f"{printable(name, 60)} differs")
+            differing.append(f"{printable(name, 60)} differs")
             continue
         have = [
             f"the {role} has {printable(repr(value), 60)}"
@@ -94,8 +94,8 @@ def differences(*parties: Terms, roles: Sequence[str] = ROLES) -> list[str]:
             else f"the {role} {printable(repr(value), 60)}"
             for i, (role, value) in enumerate(zip(roles, values, strict=False))
         ]
-        found.append(f"{printable(name, 60)}: {', '.join(have)}")
-    return found
+        differing.append(f"{printable(name, 60)}: {', '.join(have)}")
+    return differing
 
 
 def disagreement(mine: Terms, theirs: Any, ranks: Sequence[int]) -> str | None:
@@ -110,13 +110,13 @@ def disagreement(mine: Terms, theirs: Any, ranks: Sequence[int]) -> str | None:
     if not isinstance(theirs, dict):
         return f"the {ROLES[ranks[1]]} is no party of this version of jaxsel"
     both = [
-        (rank, {name: each[name] for name in mine if name in theirs})
-        for rank, each in zip(ranks, (mine, theirs), strict=True)
+        (rank, {name: party[name] for name in mine if name in theirs})
+        for rank, party in zip(ranks, (mine, theirs), strict=True)
     ]
     both.sort(key=lambda one: one[0])
     roles = [ROLES[rank] for rank, _ in both]
-    found = differences(*(terms for _, terms in both), roles=roles)
-    return f"the parties do not agree: {'; '.join(found)}" if found else None
+    differing = differences(*(terms for _, terms in both), roles=roles)
+    return f"the parties do not agree: {'; '.join(differing)}" if differing else None
 
 
 def printable(text: str, longest: int = _SHOWN) -> str:
@@ -128,27 +128,31 @@ def printable(text: str, longest: int = _SHOWN) -> str:
 def _exchange(engine: Engine, kind: str, content: Terms) -> list[dict[str, Any]]:
     """Send a message, and return the messages of all parties by rank."""
     document = {"protocol": PROTOCOL, "kind": kind, **content}
-    mine = json.dumps(document, allow_nan=False).encode()
-    if len(mine) > _LONGEST:
-        raise ValueError(f"a message has at most {_LONGEST} bytes, got {len(mine)}")
+    encoded = json.dumps(document, allow_nan=False).encode()
+    if len(encoded) > _LONGEST:
+        raise ValueError(f"a message has at most {_LONGEST} bytes, got {len(encoded)}")
     try:
-        messages = engine.exchange(mine)
+        messages = engine.exchange(encoded)
     except ValueError as error:
         raise SessionError(
             f"another party is no party of jaxsel's secure run: {error}"
         ) from None
-    found = []
+    documents = []
     for rank, message in enumerate(messages):
-        found.append(document if rank == engine.rank else _read(ROLES[rank], message))
-    differing = differences(*({"protocol": each.get("protocol")} for each in found))
+        documents.append(
+            document if rank == engine.rank else _read(ROLES[rank], message)
+        )
+    differing = differences(
+        *({"protocol": other.get("protocol")} for other in documents)
+    )
     if differing:
         raise SessionError(f"the parties do not agree: {differing[0]}")
     if kind != "stopped":
-        for role, each in zip(ROLES, found, strict=False):
-            if each["kind"] == "stopped":
-                reason = printable(str(each.get("reason", "")))
+        for role, other in zip(ROLES, documents, strict=False):
+            if other["kind"] == "stopped":
+                reason = printable(str(other.get("reason", "")))
                 raise SessionError(f"the {role} stopped: {reason}")
-    return found
+    return documents
 
 
 def _read(role: str, message: bytes) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def check_choices(
         ValueError: If they may: the place and both numbers are named.
     """
     limit = 2.0 ** (engine.ring - 2 - fraction_bits)
-    left = len(public.pool)
+    remaining = len(public.pool)
     manifests = [
         scale_head(manifest, **ring_of(engine, fraction_bits))[0]
         for manifest in public.manifests
@@ -138,14 +138,17 @@ def check_choices(
     for manifest, phase in zip(manifests, config.phases, strict=True):
         what, times = "the difference of two scores", 2.0
         if config.session.leak == "set":
-            what, times = "a score with its row below", 2.0 ** (left - 1).bit_length()
+            what, times = (
+                "a score with its row below",
+                2.0 ** (remaining - 1).bit_length(),
+            )
         ranges = Ranges(manifest, fraction_bits, engine.ring)
         ranges.fits("score", what, times * ranges.bound("score"), limit)
-        left = phase.keep
+        remaining = phase.keep
     if config.appraisal.mode != "none":
         ranges = Ranges(manifests[-1], fraction_bits, engine.ring)
-        largest = left * ranges.bound("score")
-        ranges.fits("score", f"the sum of {left} scores", largest, limit)
+        largest = remaining * ranges.bound("score")
+        ranges.fits("score", f"the sum of {remaining} scores", largest, limit)
 
 
 def read_own_weights(
@@ -207,14 +210,14 @@ def open_own_samples(config: Config, public: Public) -> list[Any]:
         Refused: As `open_samples` does.
     """
     assert config.model_owner is not None
-    found = []
+    readers = []
     for i, inputs in enumerate(config.model_owner.samples):
         name, manifest = f"model_owner.samples[{i}]", public.manifests[i]
         n = len(ArrayFile(f"{name}.x", inputs.x))
         rows = np.arange(n)
         read = _open(name, inputs, manifest, n, rows)(rows)
-        found.append(read(slice(0, n)))
-    return found
+        readers.append(read(slice(0, n)))
+    return readers
 
 
 def digest_samples(readers: Sequence[Any], pool: np.ndarray) -> list[str]:
@@ -279,8 +282,8 @@ def _open(
 
     def reader(rows: np.ndarray) -> Read:
         def read(part: slice) -> Any:
-            at = rows[part]
-            return x[at], None if mask is None else mask[at]
+            chosen = rows[part]
+            return x[chosen], None if mask is None else mask[chosen]
 
         return read
 
@@ -297,14 +300,14 @@ def _beyond(manifest: Manifest, x: ArrayFile, pool: np.ndarray) -> OutOfBounds:
     """Find the rows of a pool beyond the manifest's bound, a chunk at a time."""
     step = max(1, _CHUNK // max(1, x[:1].nbytes))
     chunks = [pool[start : start + step] for start in range(0, len(pool), step)]
-    each = [out_of_bounds(manifest, x[rows]) for rows in chunks]
+    outliers = [out_of_bounds(manifest, x[rows]) for rows in chunks]
     return OutOfBounds(
         np.concatenate(
-            [rows[one.rows] for rows, one in zip(chunks, each, strict=True)]
+            [rows[chunk.rows] for rows, chunk in zip(chunks, outliers, strict=True)]
         ),
         len(pool),
-        each[0].bound,
-        max(one.largest for one in each),
+        outliers[0].bound,
+        max(chunk.largest for chunk in outliers),
     )
 
 

@@ -142,9 +142,9 @@ class Journal:
         """Return this party's shares as they were kept, or make and keep them."""
         if self.replaying:
             return [self._engine.load(part) for part in unpack(self._take())]
-        made = make()
-        self._put(pack([self._engine.dump(secret) for secret in made]))
-        return made
+        secrets = make()
+        self._put(pack([self._engine.dump(secret) for secret in secrets]))
+        return secrets
 
     def opened(self, make: Callable[[], np.ndarray]) -> np.ndarray:
         """Return an opening that was kept before, or open and keep it.
@@ -154,11 +154,11 @@ class Journal:
         """
         if self.replaying:
             return _array(self._take())
-        made, buffer = make(), io.BytesIO()
-        self._check_same(made)
-        np.save(buffer, made, allow_pickle=False)
+        opened, buffer = make(), io.BytesIO()
+        self._check_same(opened)
+        np.save(buffer, opened, allow_pickle=False)
         self._put(buffer.getvalue())
-        return made
+        return opened
 
     def opening(self, opened: Opened) -> None:
         """Record an opening on disk before any share of it is sent.

@@ -159,15 +159,15 @@ class Ledger:
         if first is not None:
             shape = (min(first, shape[0]), *shape[1:])
         self.journal.opening((kind, self.phase, math.prod(shape)))
-        found = self.engine.reveal(secret)[:first]
-        self.opened.append((kind, self.phase, found.size))
-        return found
+        opened = self.engine.reveal(secret)[:first]
+        self.opened.append((kind, self.phase, opened.size))
+        return opened
 
     def total(self, phase: str | None = None, place: str | None = None) -> Spent:
         """Return the sum over the steps of a phase and place; None for all of them."""
         total = Spent()
-        for (of, at, _), spent in self.steps.items():
-            if phase in (None, of) and place in (None, at):
+        for (of, where, _), spent in self.steps.items():
+            if phase in (None, of) and place in (None, where):
                 total.add(spent)
         return total
 

@@ -160,13 +160,13 @@ def run_role(
         config.write(path)
         options = ["--force"] if force else []
         with _ended_by_signals():
-            one = _Role(role, path, options, shown=progress, python=interpreter)
+            process = _Role(role, path, options, shown=progress, python=interpreter)
             try:
-                one.process.wait()
+                process.process.wait()
             finally:
-                one.end()
-    if one.process.returncode:
-        raise SessionError(one.last_words())
+                process.end()
+    if process.process.returncode:
+        raise SessionError(process.last_words())
     return Result.read(part.output)
 
 
@@ -312,19 +312,19 @@ def environment(python: str | None = None) -> dict[str, str]:
         python: Interpreter of the role; None takes this process's: the role reads
             its packages.
     """
-    own = python in (None, sys.executable)
-    found = dict(os.environ) if own else foreign_environment()
-    found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
+    same = python in (None, sys.executable)
+    variables = dict(os.environ) if same else foreign_environment()
+    variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     # SPU sets the number itself. Where its threads have no core of their own, products
     # of matrices wait for each other by spinning: 25 times as long with three roles.
-    found.setdefault("OMP_THREAD_LIMIT", found["OMP_NUM_THREADS"])
+    variables.setdefault("OMP_THREAD_LIMIT", variables["OMP_NUM_THREADS"])
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     if loopback:
-        found.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
-    if not own:
-        return found
+        variables.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
+    if not same:
+        return variables
     root = str(Path(__file__).resolve().parent.parent)
-    found["PYTHONPATH"] = os.pathsep.join(
-        [root, *filter(None, [found.get("PYTHONPATH")])]
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [variables.get("PYTHONPATH")])]
     )
-    return found
+    return variables

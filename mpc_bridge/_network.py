@@ -134,10 +134,12 @@ def draw(n: int) -> np.ndarray:
 
 def _pairs(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     """Return the first and the second place of each switch."""
-    at = np.arange(layer.rows * layer.width).reshape(layer.rows, layer.width)
-    none = at[:, :0]
-    first = [at[:, start : start + half] for start, half in layer.parts]
-    second = [at[:, start + half : start + 2 * half] for start, half in layer.parts]
+    positions = np.arange(layer.rows * layer.width).reshape(layer.rows, layer.width)
+    none = positions[:, :0]
+    first = [positions[:, start : start + half] for start, half in layer.parts]
+    second = [
+        positions[:, start + half : start + 2 * half] for start, half in layer.parts
+    ]
     return (
         np.concatenate([none, *first], axis=1).ravel(),
         np.concatenate([none, *second], axis=1).ravel(),

@@ -132,17 +132,17 @@ class Party:
         """Return the public facts that follow from the sizes of the phases."""
         if self.engine.published:
             return []
-        found, left = [], len(self.public.pool)
+        warnings, remaining = [], len(self.public.pool)
         for i, phase in enumerate(self.config.phases):
-            said = choice_warnings(
+            sentences = choice_warnings(
                 self.public.manifests[i],
-                left,
+                remaining,
                 phase.keep,
                 appraisal=self.config.appraisal.mode,
             )
-            found += [f"Phase {i + 1}: {each}." for each in said]
-            left = phase.keep
-        return found
+            warnings += [f"Phase {i + 1}: {sentence}." for sentence in sentences]
+            remaining = phase.keep
+        return warnings
 
     def _pool_warnings(self) -> tuple[str, ...]:
         """Return which earlier pools are too near to this one, and keep this one's."""
@@ -160,11 +160,11 @@ class Party:
 
     def _work(self) -> dict[str, Any]:
         """Return the journal's key: the terms, and digests of this party's files."""
-        found: dict[str, Any] = dict(self.public.terms(self.config))
-        found["engine"] = self.config.session.engine
-        found["versions"] = self.versions()
+        facts: dict[str, Any] = dict(self.public.terms(self.config))
+        facts["engine"] = self.config.session.engine
+        facts["versions"] = self.versions()
         if self.rank == MODEL_OWNER:
-            found["weights"] = [
+            facts["weights"] = [
                 {
                     name: digest(np.ascontiguousarray(w).tobytes())
                     for name, w in a.items()
@@ -172,13 +172,16 @@ class Party:
                 for a in self.weights
             ]
         elif self.rank == DATA_OWNER:
-            found["samples"] = digest_samples(self.readers, self.public.pool)
-        return found
+            facts["samples"] = digest_samples(self.readers, self.public.pool)
+        return facts
 
     def terms(self, engine: Engine) -> dict[str, Any]:
         """Return the terms that all parties must share, by name."""
         return {
-            **{f"version of {name}": each for name, each in self.versions().items()},
+            **{
+                f"version of {name}": version
+                for name, version in self.versions().items()
+            },
             "session.engine": self.config.session.engine,
             **self.public.terms(self.config),
             **engine.terms(),
@@ -291,11 +294,11 @@ class Party:
         """Return how many values the limits allow to be opened, in all sessions."""
         if self.limits.openings is not None:
             return self.limits.openings
-        most, left = 1, len(self.public.pool)  # one of the appraisal
+        most, remaining = 1, len(self.public.pool)  # one of the appraisal
         for phase in self.config.phases:
-            cost = choice_cost(left, phase.keep, risk=_RISK)
+            cost = choice_cost(remaining, phase.keep, risk=_RISK)
             most += cost.comparisons_bound + phase.keep
-            left = phase.keep
+            remaining = phase.keep
         return most * (self.limits.sessions + self.limits.reopenings)
 
     def _discarded(self, ledger: Ledger) -> tuple[Opening, ...]:
@@ -343,13 +346,13 @@ class Party:
     def _phases(
         self, batches: Sequence[int], ledger: Ledger
     ) -> tuple[np.ndarray, list[PhaseResult], float | bool | None]:
-        config, left, found = self.config, self.public.pool, []
+        config, remaining, phases = self.config, self.public.pool, []
         scores: Any = None
         chosen: Any = None
         unit = 1.0
         for i, phase in enumerate(config.phases):
             ledger.phase = f"phase {i + 1}"
-            self.where = f"phase {i + 1}, scoring {len(left)} samples"
+            self.where = f"phase {i + 1}, scoring {len(remaining)} samples"
             proxy = share_proxy(
                 self.public.manifests[i],
                 ledger=ledger,
@@ -357,11 +360,15 @@ class Party:
                 enlarge=True,
             )
             unit = proxy.unit
-            read = None if self.readers[i] is None else self.readers[i](left)
+            read = None if self.readers[i] is None else self.readers[i](remaining)
             scores = score_pool(
-                proxy, len(left), read, batch_size=batches[i], progress=self.progress
+                proxy,
+                len(remaining),
+                read,
+                batch_size=batches[i],
+                progress=self.progress,
             )
-            self.where = f"phase {i + 1}, choosing {phase.keep} of {len(left)}"
+            self.where = f"phase {i + 1}, choosing {phase.keep} of {len(remaining)}"
             chosen = choose(
                 scores,
                 phase.keep,
@@ -370,28 +377,30 @@ class Party:
                 leak=config.session.leak,
                 progress=self.progress,
             )
-            found.append(
+            phases.append(
                 PhaseResult(
-                    samples=len(left),
+                    samples=len(remaining),
                     kept=phase.keep,
-                    batch_size=min(batches[i], len(left)),
+                    batch_size=min(batches[i], len(remaining)),
                     passes=chosen.passes,
                     comparisons=chosen.comparisons,
                     wild=wild_expected(
                         self.public.manifests[i],
-                        len(left),
+                        len(remaining),
                         type(ledger.engine),
                         ledger.engine.fraction_bits,
                     ),
                     outside=ledger.outside.get(ledger.phase),
                 )
             )
-            self.answers.append(Answer(left, chosen.rows, chosen.levels, found[-1]))
-            left = left[chosen.rows]
+            self.answers.append(
+                Answer(remaining, chosen.rows, chosen.levels, phases[-1])
+            )
+            remaining = remaining[chosen.rows]
         self.where = "appraising what was chosen"
         mode, score = config.appraisal.mode, self.public.manifests[-1].score
         if mode == "none":
-            return left, found, None
+            return remaining, phases, None
         appraisal = appraise(
             scores,
             chosen.rows,
@@ -401,7 +410,7 @@ class Party:
             ledger=ledger,
         )
         _check_plausible(appraisal, self.public.manifests[-1])
-        return left, found, appraisal
+        return remaining, phases, appraisal
 
 
 def _check_plausible(appraisal: float | bool, manifest: Manifest) -> None:

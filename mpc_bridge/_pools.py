@@ -54,11 +54,11 @@ class Pools:
 
     def digests(self, read: Read, n: int) -> np.ndarray:
         """Return digests of the n rows of a pool, as its first phase reads them."""
-        found = [
+        digests = [
             row_digests(*read(slice(start, start + _ROWS)), secret=self._key)
             for start in range(0, n, _ROWS)
         ]
-        return np.concatenate(found)
+        return np.concatenate(digests)
 
     def warnings(
         self, digests: np.ndarray, *, few: int, session: str, resumed: bool
@@ -72,7 +72,7 @@ class Pools:
             resumed: Whether this session goes on after it was cut: its own pool is no
                 other one then.
         """
-        found: list[str] = []
+        warnings: list[str] = []
         for path in sorted(self._folder.glob("*.npz")):
             unfinished = path.name.startswith(".")  # by a run that was killed
             if unfinished or (resumed and path == self._path(session)):
@@ -80,16 +80,16 @@ class Pools:
             try:
                 arrays = read_arrays(path)
                 name, earlier = str(arrays["name"]), arrays["digests"]
-                said = compare_pools(earlier, digests).warning(few=few)
+                warning = compare_pools(earlier, digests).warning(few=few)
             except (ValueError, TypeError, KeyError, OSError) as error:
                 raise Refused(
                     "data_owner.pools must hold whole digests: delete a damaged file, "
                     "and compare with that session's pool by hand",
                     f"{path}: {error}",
                 ) from None
-            if said is not None:
-                found.append(f"Of session {name!r}: {said}.")
-        return tuple(found)
+            if warning is not None:
+                warnings.append(f"Of session {name!r}: {warning}.")
+        return tuple(warnings)
 
     def remember(self, digests: np.ndarray, *, name: str, session: str) -> None:
         """Keep a pool for later sessions to compare with, before anything is opened.

@@ -19,10 +19,12 @@ def reserved_addresses(count: int) -> Iterator[list[str]]:
     """
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            each.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in held]
+        for held_socket in held:
+            held_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held_socket.bind(("127.0.0.1", 0))
+        addresses = [
+            f"127.0.0.1:{held_socket.getsockname()[1]}" for held_socket in held
+        ]
         if sys.platform != "linux":  # there, no socket can listen beside another
             stack.close()
         yield addresses

@@ -90,10 +90,10 @@ def wild_expected(
     """
     if engine.exact_cut:
         return 0.0
-    made = 0
+    products = 0
     for operation in _schedule(manifest):
         if operation.kind in ("matmul", "mul", "square"):
-            made += operation.results(n)
+            products += operation.results(n)
     fixed = manifest.fixed_point
     bits = fixed.fraction_bits if fraction_bits is None else fraction_bits
     # Not those of the worst row, nor of powers that few rows reach.
@@ -104,7 +104,7 @@ def wild_expected(
         if place not in proven and not place.endswith(("_weights", "_products"))
     ]
     largest = max(usual, default=1.0)
-    return made * largest * 2.0 ** (2 * bits - engine.ring)
+    return products * largest * 2.0 ** (2 * bits - engine.ring)
 
 
 @functools.lru_cache(maxsize=64)
@@ -202,19 +202,19 @@ class Switched(Program):
 
     def steps(self, cat: Cat, *operands: Any) -> Steps:
         keys, switches = operands
-        net, at = self.network, 0
+        net, offset = self.network, 0
         if net.total > net.n:
             keys = cat([keys, keys[: net.total - net.n]])
         for layer in net.layers:
             rows = keys.reshape(layer.rows, layer.width)
             pairs = [
-                (slice(at, at + half), slice(at + half, at + 2 * half))
-                for at, half in layer.parts
+                (slice(offset, offset + half), slice(offset + half, offset + 2 * half))
+                for offset, half in layer.parts
             ]
             first = cat([rows[:, one] for one, _ in pairs])
             second = cat([rows[:, two] for _, two in pairs])
-            stand = switches[at : at + layer.size].reshape(layer.rows, -1)
-            at += layer.size
+            stand = switches[offset : offset + layer.size].reshape(layer.rows, -1)
+            offset += layer.size
             call = Call(self.place, self.name, "select", (stand, second - first))
             change = yield call
             first, second = first + change, second - change

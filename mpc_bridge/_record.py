@@ -157,8 +157,8 @@ class Record:
             SessionError: If a party goes on with other weights or samples than before.
         """
         last, reason = self._last, self._reason(start)
-        answered = [each.start for each in self._sessions if each.opened]
-        number, rows = len(answered), sum(each.rows for each in answered)
+        answered = [session.start for session in self._sessions if session.opened]
+        number, rows = len(answered), sum(session.rows for session in answered)
         if last is None or not last.opened or reason is not None:
             number, rows = number + 1, rows + start.rows
         if number > limits.sessions:

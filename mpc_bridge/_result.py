@@ -115,7 +115,7 @@ class Reveal:
     @property
     def recovered(self) -> float | None:
         """The higher of the two rank correlations; None if nothing was attacked."""
-        known = [each for each in (self.outcomes, self.chosen) if each is not None]
+        known = [share for share in (self.outcomes, self.chosen) if share is not None]
         return max(known, default=None)
 
 
@@ -244,8 +244,8 @@ def openings_of(opened: Iterable[tuple[str, str, int]]) -> tuple[Opening, ...]:
     for kind, phase, values in opened:
         sizes.setdefault((phase, kind), []).append(values)
     return tuple(
-        Opening(phase=phase, kind=kind, openings=len(found), values=sum(found))
-        for (phase, kind), found in sizes.items()
+        Opening(phase=phase, kind=kind, openings=len(counts), values=sum(counts))
+        for (phase, kind), counts in sizes.items()
     )
 
 

@@ -76,7 +76,7 @@ def of_data_owner(
     memory: int,
 ) -> tuple[Reveal, ...]:
     """Attack each phase's proxy with the answer, on the data owner's own rows."""
-    found: list[Reveal] = []
+    reveals: list[Reveal] = []
     for i, (answer, manifest, read) in enumerate(
         zip(answers, manifests, readers, strict=True)
     ):
@@ -90,10 +90,10 @@ def of_data_owner(
                 manifest, x, chosen[rows], mask, levels=levels, **_OPTIONS
             )
         except (ValueError, MemoryError) as error:
-            found.append(_none(i, answer, str(error)))
+            reveals.append(_none(i, answer, str(error)))
         else:
-            found.append(_reveal(i, answer, leak, "own rows"))
-    return tuple(found)
+            reveals.append(_reveal(i, answer, leak, "own rows"))
+    return tuple(reveals)
 
 
 def of_model_owner(
@@ -116,34 +116,36 @@ def of_model_owner(
         leak: What the choices opened.
         memory: Bytes for what is attacked.
     """
-    found: list[Reveal] = []
-    left: Any = None
+    reveals: list[Reveal] = []
+    remaining: Any = None
     for i, (answer, manifest) in enumerate(zip(answers, manifests, strict=True)):
         n, keep = answer.phase.samples, answer.phase.kept
         try:
             if samples:
                 proxy = Proxy.from_arrays(manifest, dict(weights[i]))
                 x, mask = samples[i]
-                left = np.arange(len(x)) if left is None else left
-                rows = left[: attacked_rows(manifest, len(left), memory)]
+                remaining = np.arange(len(x)) if remaining is None else remaining
+                rows = remaining[: attacked_rows(manifest, len(remaining), memory)]
                 measured = leakage(
                     proxy, x[rows], keep / n, _of(mask, rows), leak=leak, **_OPTIONS
                 )
-                found.append(_reveal(i, answer, measured, "own samples"))
+                reveals.append(_reveal(i, answer, measured, "own samples"))
                 scores = np.asarray(
-                    proxy.scores(proxy.logits(x[left], _of(mask, left)))
+                    proxy.scores(proxy.logits(x[remaining], _of(mask, remaining)))
                 )
                 best = np.argsort(-scores, kind="stable")
-                left = left[np.sort(best[: max(1, round(keep / n * len(left)))])]
+                remaining = remaining[
+                    np.sort(best[: max(1, round(keep / n * len(remaining)))])
+                ]
             elif is_linear_probe(manifest):
                 expected = expected_reveal(manifest, n, keep, leak=leak)
-                found.append(_reveal(i, answer, expected, "random probe"))
+                reveals.append(_reveal(i, answer, expected, "random probe"))
             else:
                 why = "give model_owner.samples, or call jaxsel.proxy.leakage"
-                found.append(_none(i, answer, why))
+                reveals.append(_none(i, answer, why))
         except (ValueError, MemoryError) as error:
-            found.append(_none(i, answer, str(error)))
-    return tuple(found)
+            reveals.append(_none(i, answer, str(error)))
+    return tuple(reveals)
 
 
 def of_nobody(answers: Sequence[Answer], why: str) -> tuple[Reveal, ...]:
@@ -172,9 +174,9 @@ def expected_table(
     for i, (manifest, keep) in enumerate(zip(manifests, keeps, strict=True)):
         cells = ["-", "-"]
         if is_linear_probe(manifest) and keep < n:
-            found = expected_reveal(manifest, n, keep)
-            cells = [f"{found.rank_correlation:.2f}"]
-            cells.append(f"{found.chosen.rank_correlation:.2f}")
+            reveal = expected_reveal(manifest, n, keep)
+            cells = [f"{reveal.rank_correlation:.2f}"]
+            cells.append(f"{reveal.chosen.rank_correlation:.2f}")
         lines.append([f"phase {i + 1}: {keep:,} of {n:,}", *cells])
         n = keep
     return (

@@ -100,8 +100,8 @@ def share_proxy(
     """
     manifest = source if isinstance(source, Manifest) else read_manifest(source)
     engine = ledger.engine
-    mine = engine.rank == MODEL_OWNER or engine.published
-    if mine and arrays is None:
+    owns = engine.rank == MODEL_OWNER or engine.published
+    if owns and arrays is None:
         if isinstance(source, Manifest):
             raise ValueError("source must be a folder with weights for the model owner")
         arrays = read_weights(source, manifest)
@@ -112,7 +112,7 @@ def share_proxy(
         if arrays is not None:
             check_ring(manifest, arrays, **limits)
         manifest, arrays, unit = scale_head(manifest, arrays, **limits)
-    if mine:
+    if owns:
         folded = fold(manifest, arrays or {}, spare_bits=engine.spare_bits)
         operands = tuple(folded[name] for name in operand_shapes(manifest))
     else:
@@ -269,11 +269,11 @@ def _score(
     shared = []
     for rows in group:
         count = rows.stop - rows.start
-        given = (count,) if read is None else read(rows)
-        if read is not None and np.shape(given[0])[:1] != (count,):
+        inputs = (count,) if read is None else read(rows)
+        if read is not None and np.shape(inputs[0])[:1] != (count,):
             raise ValueError(
                 f"read must return {count} samples for {rows}, got an array of shape "
-                f"{np.shape(given[0])}"
+                f"{np.shape(inputs[0])}"
             )
-        shared.append(proxy.share_inputs(*given))
+        shared.append(proxy.share_inputs(*inputs))
     return proxy.score(*shared)

@@ -244,7 +244,7 @@ def _hello(engine: type[Engine]) -> dict[str, Any]:
     return {
         "protocol": PROTOCOL,
         "session.engine": engine.name,
-        **{f"version of {name}": each for name, each in versions.items()},
+        **{f"version of {name}": version for name, version in versions.items()},
     }
 
 
@@ -252,8 +252,8 @@ def places_of(parties: Parties | None) -> list[Any]:
     """Return the places of the parties that there are, by rank."""
     if parties is None:
         raise ConfigError("parties is missing: each party's name and address")
-    found = [parties.model_owner, parties.data_owner, parties.third_party]
-    return [place for place in found if place is not None]
+    addresses = [parties.model_owner, parties.data_owner, parties.third_party]
+    return [place for place in addresses if place is not None]
 
 
 def _check_rendezvous(rendezvous: str) -> str:

@@ -61,18 +61,18 @@ class Table:
         return self.take(field, parse, default=default)
 
     def rows(self, field: str) -> tuple[int, ...] | Path:
-        found = self.take(field, as_rows, default=())
-        return self.path_of(found) if isinstance(found, str) else found
+        rows = self.take(field, as_rows, default=())
+        return self.path_of(rows) if isinstance(rows, str) else rows
 
     def table(self, field: str, *, optional: bool = False) -> Any:
-        found = self.take(field, as_table, default=None if optional else REQUIRED)
-        return None if found is None else Table(found, self.name(field), self.folder)
+        values = self.take(field, as_table, default=None if optional else REQUIRED)
+        return None if values is None else Table(values, self.name(field), self.folder)
 
     def tables(self, field: str, *, default: Any = REQUIRED) -> list[Table]:
-        found = self.take(field, as_tables, default=default)
+        tables = self.take(field, as_tables, default=default)
         return [
             Table(values, f"{self.name(field)}[{i}]", self.folder)
-            for i, values in enumerate(found)
+            for i, values in enumerate(tables)
         ]
 
     def path_of(self, text: str) -> Path:

@@ -34,5 +34,5 @@ def engine_of(name: str) -> type[Engine]:
     Raises:
         ImportError: If what it needs is not installed, with how to install it.
     """
-    folder, found = ENGINES[name]
-    return getattr(importlib.import_module(f"{__name__}.{folder}"), found)
+    folder, kind = ENGINES[name]
+    return getattr(importlib.import_module(f"{__name__}.{folder}"), kind)

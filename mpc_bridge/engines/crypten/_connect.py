@@ -73,13 +73,13 @@ def _patient(seconds: float) -> Iterator[None]:
     import torch.distributed as dist
 
     limit = datetime.timedelta(seconds=seconds)
-    made = dist.init_process_group, dist.new_group
-    dist.init_process_group = functools.partial(made[0], timeout=limit)
-    dist.new_group = functools.partial(made[1], timeout=limit)
+    originals = dist.init_process_group, dist.new_group
+    dist.init_process_group = functools.partial(originals[0], timeout=limit)
+    dist.new_group = functools.partial(originals[1], timeout=limit)
     try:
         yield
     finally:
-        dist.init_process_group, dist.new_group = made
+        dist.init_process_group, dist.new_group = originals
 
 
 def deal(meeting: Meeting) -> None:

@@ -99,7 +99,7 @@ class CryptenEngine(Engine):
                 f"message must have at most {_LONGEST} bytes, got {len(message)}"
             )
         header = torch.tensor([MAGIC, len(message)], dtype=torch.int64)
-        headers = [one.tolist() for one in self._communicator.all_gather(header)]
+        headers = [pair.tolist() for pair in self._communicator.all_gather(header)]
         for magic, length in headers:
             if magic != MAGIC or not 0 <= length <= _LONGEST:
                 raise ValueError("what arrived is no message of jaxsel's secure run")
@@ -109,8 +109,8 @@ class CryptenEngine(Engine):
         gathered = self._communicator.all_gather(padded)
         try:
             return [
-                bytes(one[:length].tolist())
-                for one, (_, length) in zip(gathered, headers, strict=True)
+                bytes(buffer[:length].tolist())
+                for buffer, (_, length) in zip(gathered, headers, strict=True)
             ]
         except ValueError:
             raise ValueError("what arrived is no text") from None
@@ -155,7 +155,7 @@ class CryptenEngine(Engine):
         operations = program.schedule()
         if operations is None:
             with book(program.place, program.name):
-                return [run_steps(each, _execute) for each in passes]
+                return [run_steps(steps, _execute) for steps in passes]
 
         def booked(operation: Operation, operands: Sequence[Any]) -> Any:
             with book(operation.place, operation.name):

@@ -54,7 +54,7 @@ def drive(
         if together and len(lanes) > 1 and operation.coalesced:
             found = _together(operation, operands, run)
         else:
-            found = [run(operation, each) for each in operands]
+            found = [run(operation, operand) for operand in operands]
         calls = []
         for lane, result in zip(lanes, found, strict=True):
             try:

@@ -92,10 +92,10 @@ def address_of(rendezvous: str) -> tuple[str, int]:
 def loopback_interface(rendezvous: str) -> str | None:
     """Return the interface of a rendezvous on this machine alone; None of another."""
     try:
-        found = socket.getaddrinfo(*address_of(rendezvous), type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(*address_of(rendezvous), type=socket.SOCK_STREAM)
     except OSError:
         return None
-    if not all(ipaddress.ip_address(each[4][0]).is_loopback for each in found):
+    if not all(ipaddress.ip_address(info[4][0]).is_loopback for info in infos):
         return None
     return next(
         (name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None
@@ -128,25 +128,27 @@ def _meet(
     end: float,
     wait: float,
 ) -> None:
-    rank, others = board.rank, [each for each in ranks if each != board.rank]
-    mine = json.dumps({**hello, "nonce": secrets.token_hex(8)})
-    if board.write(f"hello {rank}", mine) != mine:
+    rank, others = board.rank, [other for other in ranks if other != board.rank]
+    greeting = json.dumps({**hello, "nonce": secrets.token_hex(8)})
+    if board.write(f"hello {rank}", greeting) != greeting:
         raise SessionError(f"another {ROLES[rank]} is at {where} already")
     reason = None
     while reason is None:
-        there: list[int] = []
+        arrived: list[int] = []
         if (reason := board.read(_ENDED)) is None:
-            found = _compare(board, hello)
-            if isinstance(found, str):
-                reason = board.write(_ENDED, found)
+            compared = _compare(board, hello)
+            if isinstance(compared, str):
+                reason = board.write(_ENDED, compared)
             else:
-                there = found
-        if reason is None and {*others} <= {*there}:
+                arrived = compared
+        if reason is None and {*others} <= {*arrived}:
             board.write(f"ready {rank}", "yes")
-            if all(board.read(f"ready {each}") for each in others):
+            if all(board.read(f"ready {other}") for other in others):
                 return
         if reason is None and time.monotonic() > end:
-            missing = " and ".join(f"the {ROLES[r]}" for r in others if r not in there)
+            missing = " and ".join(
+                f"the {ROLES[r]}" for r in others if r not in arrived
+            )
             reason = (
                 f"{missing or 'one role'} has not come to {where} (waited {wait:g} s)"
             )
@@ -165,7 +167,7 @@ def _meet(
 
 def _compare(board: _Board, hello: dict[str, Any]) -> list[int] | str:
     """Return the ranks that have arrived, or a description of differing terms."""
-    there = []
+    arrived = []
     for rank in range(len(ROLES)):
         text = None if rank == board.rank else board.read(f"hello {rank}")
         if text is None:
@@ -173,10 +175,10 @@ def _compare(board: _Board, hello: dict[str, Any]) -> list[int] | str:
         theirs = None
         with contextlib.suppress(ValueError, RecursionError):
             theirs = json.loads(text)
-        if found := disagreement(hello, theirs, (board.rank, rank)):
-            return found
-        there.append(rank)
-    return there
+        if problem := disagreement(hello, theirs, (board.rank, rank)):
+            return problem
+        arrived.append(rank)
+    return arrived
 
 
 def _serve(host: str, port: int) -> Any:
@@ -221,13 +223,13 @@ def _reach(host: str, port: int, end: float, wait: float) -> Any:
     """Return the model owner's store, as soon as there is one."""
     pause, failures = 0.1, 0
     while True:
-        said = ""
+        reason = ""
         try:
             socket.create_connection((host, port), timeout=5).close()
         except socket.gaierror as error:
             raise SessionError(f"{host!r} can't be found: {error.strerror}") from None
         except OSError as error:
-            said, failures = str(error.strerror or error), 0
+            reason, failures = str(error.strerror or error), 0
         else:
             with contextlib.suppress(RuntimeError):
                 return _STORE(
@@ -246,7 +248,7 @@ def _reach(host: str, port: int, end: float, wait: float) -> Any:
         if time.monotonic() > end:
             raise SessionError(
                 f"the {ROLES[MODEL_OWNER]} can't be reached at tcp://{host}:{port}: "
-                f"{said} (waited {wait:g} s)"
+                f"{reason} (waited {wait:g} s)"
             )
         time.sleep(pause)
         pause = min(2 * pause, 2.0)

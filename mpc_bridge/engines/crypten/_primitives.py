@@ -87,9 +87,9 @@ def check(operation: Operation, call: Call) -> None:
     """
     shapes = [tuple(x.size()) for x in call.operands]
     fits = len(shapes) == len(operation.shapes) and all(
-        len(found) == len(shape)
-        and all(b in (a, N) for a, b in zip(found, shape, strict=True))
-        for found, shape in zip(shapes, operation.shapes, strict=False)
+        len(actual) == len(shape)
+        and all(b in (a, N) for a, b in zip(actual, shape, strict=True))
+        for actual, shape in zip(shapes, operation.shapes, strict=False)
     )
     same = (call.place, call.name, call.kind, call.degree) == (
         operation.place,

@@ -86,19 +86,21 @@ class PublishedEngine(Engine):
             return [self._run(program, lane) for lane in lanes]
 
     def _run(self, program: Program, operands: Sequence[Any]) -> np.ndarray:
-        steps = program.steps(cat, *(Operand(jnp.asarray(each)) for each in operands))
-        found = np.asarray(run_steps(steps, execute).array)
-        if found.dtype.kind != "f":
-            return found
-        if not np.isfinite(found).all():
-            row = int(np.argmin(np.isfinite(found)))
+        steps = program.steps(
+            cat, *(Operand(jnp.asarray(operand)) for operand in operands)
+        )
+        result = np.asarray(run_steps(steps, execute).array)
+        if result.dtype.kind != "f":
+            return result
+        if not np.isfinite(result).all():
+            row = int(np.argmin(np.isfinite(result)))
             raise SessionError(
-                f"a proxy's scores must be finite, got {found[row]} in row {row} of a "
-                f"batch of {len(found):,}: it overflows there. The data owner can "
+                f"a proxy's scores must be finite, got {result[row]} in row {row} of a "
+                f"batch of {len(result):,}: it overflows there. The data owner can "
                 "exclude rows unlike the others"
             )
         # To the same grid as other engines: equal scores are equal.
-        return np.round(found * 2.0**self._fraction_bits) / 2.0**self._fraction_bits
+        return np.round(result * 2.0**self._fraction_bits) / 2.0**self._fraction_bits
 
     def reveal(self, secret: Secret) -> np.ndarray:
         return secret

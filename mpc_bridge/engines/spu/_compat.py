@@ -24,9 +24,9 @@ def import_spu() -> Any:
             machine that it has no wheel for; or of a version that this file does not
             know.
     """
-    found = sys.modules.get("spu.libspu")
-    if found is not None:
-        return found
+    extension = sys.modules.get("spu.libspu")
+    if extension is not None:
+        return extension
     spec = importlib.util.find_spec("spu")
     if spec is None or not spec.submodule_search_locations:
         version = ".".join(map(str, sys.version_info[:2]))

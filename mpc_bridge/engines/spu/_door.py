@@ -137,8 +137,8 @@ class Door:
             self._listeners.append(listener)
             listener.setblocking(False)
             loop.add_reader(listener, self._accept, listener)
-        for each in expected:
-            self._keep(loop.create_task(self._expect(each)))
+        for peer in expected:
+            self._keep(loop.create_task(self._expect(peer)))
 
     async def _expect(self, host: str) -> None:
         with contextlib.suppress(OSError):

@@ -177,31 +177,31 @@ class SpuEngine(Engine):
         return tuple(self._share(owner, array) for array in arrays)
 
     def _share(self, owner: int, array: np.ndarray | Unseen) -> SpuSecret:
-        secret, mine = import_spu().Visibility.VIS_SECRET, self.rank == owner
+        secret, owns = import_spu().Visibility.VIS_SECRET, self.rank == owner
         if owner in (*self.private, *self.spread):
             # What a party does not have stands as zeros, which no message fills.
-            values = np.asarray(array, np.float64) if mine else np.zeros(array.shape)
+            values = np.asarray(array, np.float64) if owns else np.zeros(array.shape)
             values = np.ascontiguousarray(values)
             share = self._io.MakeShares(values, secret, owner)[self.rank]
-        elif mine:
+        elif owns:
             values = np.ascontiguousarray(array, np.float64)
             shares = self._io.MakeShares(values, secret, -1)
-            for rank, each in enumerate(shares):
+            for rank, part in enumerate(shares):
                 if rank != self.rank:
-                    self._send(rank, packed(each))
+                    self._send(rank, packed(part))
             share = shares[self.rank]
         else:
             values = np.ascontiguousarray(np.zeros(array.shape))
             like = self._io.MakeShares(values, secret, -1)[self.rank]
             with self._sent_by(owner):
                 share = unpacked(self._receive(owner), like)
-        given = self._named(share, array.shape, np.float64)
+        shared = self._named(share, array.shape, np.float64)
         if owner not in self.spread:
-            return given
+            return shared
         if self._zero is None:
             none = np.zeros(()) if self.rank == MODEL_OWNER else Unseen(())
             self._zero = self._share(MODEL_OWNER, none)
-        return self._run(_Sum(), (given, self._zero))
+        return self._run(_Sum(), (shared, self._zero))
 
     def run(
         self, program: Program, lanes: Sequence[Sequence[Any]], book: Book
@@ -223,13 +223,13 @@ class SpuEngine(Engine):
             link = self._link.spawn()
             self._others.append(spu.RuntimeWrapper(link, self._config))
         runtimes = [self._runtime, *self._others]
-        made = [self._prepared(program, operands) for operands in lanes]
-        for other, (executable, _) in zip(self._others, made[1:], strict=False):
+        prepared = [self._prepared(program, operands) for operands in lanes]
+        for other, (executable, _) in zip(self._others, prepared[1:], strict=False):
             for name in executable.input_names:
                 other.SetVar(name, self._runtime.GetVar(name))
         with contextlib.nullcontext() if self._watch is None else self._watch.call():
             if len(lanes) == 1:
-                self._runtime.Run(made[0][0])
+                self._runtime.Run(prepared[0][0])
             else:
                 # They start together, or what one sent before another is not counted.
                 gate = threading.Barrier(len(lanes))
@@ -242,18 +242,18 @@ class SpuEngine(Engine):
                     calls = [
                         pool.submit(run, runtime, executable)
                         for runtime, (executable, _) in zip(
-                            runtimes, made, strict=False
+                            runtimes, prepared, strict=False
                         )
                     ]
                 for call in calls:
                     call.result()
         self._traffic.read(at_once=len(lanes) > 1)
-        for other, (executable, _) in zip(self._others, made[1:], strict=False):
+        for other, (executable, _) in zip(self._others, prepared[1:], strict=False):
             (name,) = executable.output_names
             self._runtime.SetVar(name, other.GetVar(name))
-            for each in {*executable.input_names, name}:
-                other.DelVar(each)
-        return [self._owned(executable.output_names[0]) for executable, _ in made]
+            for variable in {*executable.input_names, name}:
+                other.DelVar(variable)
+        return [self._owned(executable.output_names[0]) for executable, _ in prepared]
 
     def _prepared(
         self, program: Program, operands: Sequence[Any]
@@ -288,12 +288,12 @@ class SpuEngine(Engine):
         return self._named(shares[self.rank], values.shape, shape.dtype)
 
     def reveal(self, secret: Secret) -> np.ndarray:
-        mine = self._runtime.GetVar(secret.name)
-        shares = self._openings.open(mine, math.prod(secret.shape))
-        found = np.asarray(self._io.Reconstruct(shares))
-        if found.dtype.kind == "f":
-            return found.astype(np.float64)
-        return found.astype(bool if found.dtype.kind == "b" else np.int64)
+        share = self._runtime.GetVar(secret.name)
+        shares = self._openings.open(share, math.prod(secret.shape))
+        opened = np.asarray(self._io.Reconstruct(shares))
+        if opened.dtype.kind == "f":
+            return opened.astype(np.float64)
+        return opened.astype(bool if opened.dtype.kind == "b" else np.int64)
 
     def dump(self, secret: Secret) -> bytes:
         head = json.dumps({"shape": secret.shape, "dtype": secret.dtype.str}).encode()
@@ -384,8 +384,8 @@ class SpuEngine(Engine):
         others = [rank for rank in ranks if rank != self.rank]
         for rank in others:
             self._send(rank, message)
-        found = {rank: self._receive(rank) for rank in others}
-        return [found.get(rank, message) for rank in ranks]
+        received = {rank: self._receive(rank) for rank in others}
+        return [received.get(rank, message) for rank in ranks]
 
 
 _HONEST = """\
@@ -411,12 +411,12 @@ class CheetahEngine(SpuEngine):
             return super()._share(owner, array)
         # SPU shares private bits as numbers, and takes 460 bytes to make bits of each.
         if not isinstance(array, Unseen):
-            message, own = hidden(array)
+            message, own_bits = hidden(array)
             self._send(1 - owner, message)
         else:
-            own = np.frombuffer(self._receive(owner), np.uint8)
+            own_bits = np.frombuffer(self._receive(owner), np.uint8)
         with self._sent_by(owner):
-            share = bit_share(self._io, own, array.shape)
+            share = bit_share(self._io, own_bits, array.shape)
         return self._named(share, array.shape, np.bool_)
 
 

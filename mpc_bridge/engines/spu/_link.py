@@ -61,22 +61,22 @@ def connect(libspu: Any, desc: Any, rank: int, *, timeout: float = 60.0) -> Any:
         SessionError: If there is no link by then. The engine goes on trying in a thread
             that can't be stopped: end the process.
     """
-    found: list[Any] = []
+    links: list[Any] = []
 
     def work() -> None:
         try:
-            found.append(libspu.link.create_brpc(desc, rank))
+            links.append(libspu.link.create_brpc(desc, rank))
         except Exception as error:
-            found.append(error)
+            links.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(timeout)
-    if not found:
+    if not links:
         raise SessionError(f"no link with the other party within {timeout:g} s")
-    if isinstance(found[0], Exception):
-        raise SessionError(f"no link with the other party: {one_sentence(found[0])}")
-    return found[0]
+    if isinstance(links[0], Exception):
+        raise SessionError(f"no link with the other party: {one_sentence(links[0])}")
+    return links[0]
 
 
 def finish(link: Any, *, linger: float = 2.0) -> None:

@@ -58,7 +58,7 @@ def compile_program(
     source.ir_type = spu.SourceIRType.STABLEHLO
     source.ir_txt = lower(program, operands).encode()
     kinds = {True: spu.Visibility.VIS_PUBLIC, False: spu.Visibility.VIS_SECRET}
-    source.input_visibility = [kinds[each] for each in public]
+    source.input_visibility = [kinds[name] for name in public]
     return spu.compile(source, spu.CompilerOptions())
 
 

@@ -77,20 +77,20 @@ class Board:
         """Tell a peer that looks, for as long as it does."""
         self.looking.setdefault(rank, asyncio.get_running_loop().time())
         self._told.discard(rank)
-        left, said = asyncio.ensure_future(reader.read(1)), b""
+        leaving, line = asyncio.ensure_future(reader.read(1)), b""
         try:
-            while not left.done():
+            while not leaving.done():
                 changed = asyncio.ensure_future(self._changed.wait())
-                if said != self._line:
-                    said = self._line
-                    writer.write(said)
+                if line != self._line:
+                    line = self._line
+                    writer.write(line)
                     await writer.drain()
-                if said.startswith(_ENDED):
+                if line.startswith(_ENDED):
                     self._told.add(rank)
-                await asyncio.wait({left, changed}, return_when="FIRST_COMPLETED")
+                await asyncio.wait({leaving, changed}, return_when="FIRST_COMPLETED")
                 changed.cancel()
         finally:
-            left.cancel()
+            leaving.cancel()
             self._told.add(rank)  # or it comes again
 
     def heard(self, rank: int) -> None:
@@ -137,8 +137,8 @@ class Board:
 
     def _all_know(self) -> bool:
         # Who is refused can't be told from a stranger, and knows by that.
-        left = self._peers - self._told
-        return left <= self.wrong and len(left) <= self._refused()
+        missing = self._peers - self._told
+        return missing <= self.wrong and len(missing) <= self._refused()
 
     def _say(self, line: bytes) -> None:
         self._line, changed, self._changed = line, self._changed, asyncio.Event()

@@ -69,11 +69,11 @@ class Openings:
             RuntimeError: If a party sends nothing: it is named.
         """
         self._number += 1
-        mine = _Words(share, n)
+        words = _Words(share, n)
         salts = {rank: secrets.token_bytes(SALT) for rank in self._others}
         for rank in self._others:
-            part = mine.part(self._which(self._rank, rank, mine))
-            self._send(rank, self._commit(self._rank, rank, salts[rank], mine, part))
+            part = words.part(self._which(self._rank, rank, words))
+            self._send(rank, self._commit(self._rank, rank, salts[rank], words, part))
         commitments = {rank: self._from(rank, "commitment") for rank in self._others}
         for rank, commitment in commitments.items():
             if len(commitment) != COMMITMENT:
@@ -83,22 +83,22 @@ class Openings:
                     " was due",
                 )
         for rank in self._others:
-            which = self._which(self._rank, rank, mine)
-            part = mine.part(which) if self._in_full(which, mine) else b""
-            self._send(rank, pack([salts[rank], mine.meta, part]))
+            which = self._which(self._rank, rank, words)
+            part = words.part(which) if self._in_full(which, words) else b""
+            self._send(rank, pack([salts[rank], words.meta, part]))
         opened = {
-            rank: self._read(rank, self._from(rank, "share"), mine)
+            rank: self._read(rank, self._from(rank, "share"), words)
             for rank in self._others
         }
         parts = {
             rank: part
             for rank, (_, part) in opened.items()
-            if self._in_full(self._which(rank, self._rank, mine), mine)
+            if self._in_full(self._which(rank, self._rank, words), words)
         }
         for rank, (salt, _) in opened.items():
             # Who sends no part has committed to a copy of the one that is sent.
             part = parts.get(rank, next(iter(parts.values())))
-            expected = self._commit(rank, self._rank, salt, mine, part)
+            expected = self._commit(rank, self._rank, salt, words, part)
             if not secrets.compare_digest(commitments[rank], expected):
                 if rank in parts:
                     raise self._refused(rank, "sent a share that it did not commit to")
@@ -106,7 +106,7 @@ class Openings:
                 raise self._refused(
                     rank, f"has another copy of a share than the {ROLES[sender]} sent"
                 )
-        return self._shares(mine, parts)
+        return self._shares(words, parts)
 
     def _shares(self, mine: _Words, parts: dict[int, bytes]) -> list[Any]:
         """Return all shares, of this party's words and the others' parts."""

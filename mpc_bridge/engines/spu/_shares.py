@@ -52,10 +52,10 @@ def head_of(chunk: bytes) -> bytes:
     A chunk is a message of protocol buffers: the whole size, the offset if there is
     one, and the content, which is the last field.
     """
-    at = 0
-    while chunk[at] != _CONTENT:
-        at = _behind(chunk, at + 1)
-    return chunk[: _behind(chunk, at + 1)]
+    offset = 0
+    while chunk[offset] != _CONTENT:
+        offset = _behind(chunk, offset + 1)
+    return chunk[: _behind(chunk, offset + 1)]
 
 
 def _behind(data: bytes, at: int) -> int:

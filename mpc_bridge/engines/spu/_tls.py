@@ -34,13 +34,15 @@ def context(credentials: Credentials, *, server: bool = False) -> ssl.SSLContext
     if not credentials.peers:
         raise ValueError("credentials must have one peer or more, got none")
     kind = ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT
-    made = ssl.SSLContext(kind)
-    made.check_hostname = False  # the certificate itself is compared
-    made.verify_mode = ssl.CERT_REQUIRED
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.load_cert_chain(credentials.own.path, credentials.key)
-    made.load_verify_locations(cadata="".join(one.pem for one in credentials.peers))
-    return made
+    settings = ssl.SSLContext(kind)
+    settings.check_hostname = False  # the certificate itself is compared
+    settings.verify_mode = ssl.CERT_REQUIRED
+    settings.minimum_version = ssl.TLSVersion.TLSv1_3
+    settings.load_cert_chain(credentials.own.path, credentials.key)
+    settings.load_verify_locations(
+        cadata="".join(peer.pem for peer in credentials.peers)
+    )
+    return settings
 
 
 def shown_by(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
@@ -58,8 +60,10 @@ def explain(
     where = f"{peer.name!r} at {host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         shown = _fetch(host, port, timeout)
-        mine = same_fingerprint(_fingerprint(shown), peer.fingerprint)
-        whose = "it is the trusted one" if mine else f"trusted is {peer.fingerprint}"
+        accepted = same_fingerprint(_fingerprint(shown), peer.fingerprint)
+        whose = (
+            "it is the trusted one" if accepted else f"trusted is {peer.fingerprint}"
+        )
         return PeerError(
             f"{where} shows a certificate that is not accepted "
             f"({error.verify_message}): {_describe(shown)}; {whose}"
@@ -103,9 +107,9 @@ def _describe(shown: bytes) -> str:
     from cryptography import x509
 
     try:
-        found = x509.load_der_x509_certificate(shown)
-        subject = found.subject.rfc4514_string()
-        dates = found.not_valid_before_utc, found.not_valid_after_utc
+        certificate = x509.load_der_x509_certificate(shown)
+        subject = certificate.subject.rfc4514_string()
+        dates = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except ValueError:
         return "no certificate that can be read"
     start, end = (f"{date:%Y-%m-%d %H:%M}" for date in dates)

@@ -90,7 +90,7 @@ class Tunnel:
         listen: str | None = None,
         timeout: float = 60.0,
     ):
-        known = {one.name: one for one in credentials.peers}
+        known = {peer.name: peer for peer in credentials.peers}
         self._peers: dict[int, Certificate] = {}
         for i, (name, _) in enumerate(parties):
             if i != rank:
@@ -304,8 +304,8 @@ class Tunnel:
         wrong = None
         if not same_fingerprint(shown, peer.fingerprint):
             wrong = f"{where} is another party of this session: {shown}"
-        elif found := disagreement(self._hello, said_in(line), (self._rank, rank)):
-            wrong = f"{where}: {found}"
+        elif problem := disagreement(self._hello, said_in(line), (self._rank, rank)):
+            wrong = f"{where}: {problem}"
         if wrong is not None:
             writer.transport.abort()
             raise PeerError(wrong)
