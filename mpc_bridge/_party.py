@@ -178,10 +178,7 @@ class Party:
     def terms(self, engine: Engine) -> dict[str, Any]:
         """Return the terms that all parties must share, by name."""
         return {
-            **{
-                f"version of {name}": version
-                for name, version in self.versions().items()
-            },
+            **{f"version of {name}": text for name, text in self.versions().items()},
             "session.engine": self.config.session.engine,
             **self.public.terms(self.config),
             **engine.terms(),
@@ -346,13 +343,13 @@ class Party:
     def _phases(
         self, batches: Sequence[int], ledger: Ledger
     ) -> tuple[np.ndarray, list[PhaseResult], float | bool | None]:
-        config, remaining, phases = self.config, self.public.pool, []
+        config, pool, phases = self.config, self.public.pool, []
         scores: Any = None
         chosen: Any = None
         unit = 1.0
         for i, phase in enumerate(config.phases):
             ledger.phase = f"phase {i + 1}"
-            self.where = f"phase {i + 1}, scoring {len(remaining)} samples"
+            self.where = f"phase {i + 1}, scoring {len(pool)} samples"
             proxy = share_proxy(
                 self.public.manifests[i],
                 ledger=ledger,
@@ -360,15 +357,11 @@ class Party:
                 enlarge=True,
             )
             unit = proxy.unit
-            read = None if self.readers[i] is None else self.readers[i](remaining)
+            read = None if self.readers[i] is None else self.readers[i](pool)
             scores = score_pool(
-                proxy,
-                len(remaining),
-                read,
-                batch_size=batches[i],
-                progress=self.progress,
+                proxy, len(pool), read, batch_size=batches[i], progress=self.progress
             )
-            self.where = f"phase {i + 1}, choosing {phase.keep} of {len(remaining)}"
+            self.where = f"phase {i + 1}, choosing {phase.keep} of {len(pool)}"
             chosen = choose(
                 scores,
                 phase.keep,
@@ -379,28 +372,26 @@ class Party:
             )
             phases.append(
                 PhaseResult(
-                    samples=len(remaining),
+                    samples=len(pool),
                     kept=phase.keep,
-                    batch_size=min(batches[i], len(remaining)),
+                    batch_size=min(batches[i], len(pool)),
                     passes=chosen.passes,
                     comparisons=chosen.comparisons,
                     wild=wild_expected(
                         self.public.manifests[i],
-                        len(remaining),
+                        len(pool),
                         type(ledger.engine),
                         ledger.engine.fraction_bits,
                     ),
                     outside=ledger.outside.get(ledger.phase),
                 )
             )
-            self.answers.append(
-                Answer(remaining, chosen.rows, chosen.levels, phases[-1])
-            )
-            remaining = remaining[chosen.rows]
+            self.answers.append(Answer(pool, chosen.rows, chosen.levels, phases[-1]))
+            pool = pool[chosen.rows]
         self.where = "appraising what was chosen"
         mode, score = config.appraisal.mode, self.public.manifests[-1].score
         if mode == "none":
-            return remaining, phases, None
+            return pool, phases, None
         appraisal = appraise(
             scores,
             chosen.rows,
@@ -410,7 +401,7 @@ class Party:
             ledger=ledger,
         )
         _check_plausible(appraisal, self.public.manifests[-1])
-        return remaining, phases, appraisal
+        return pool, phases, appraisal
 
 
 def _check_plausible(appraisal: float | bool, manifest: Manifest) -> None:

@@ -137,7 +137,7 @@ def ranked(
     weight: jax.Array,
     drop: jax.Array,
 ) -> jax.Array:
-    """Semivalues of one validation point whose order is known, `[n]` each -> `[n]`.
+    """Compute semivalues of one validation point from its order, `[n]` each -> `[n]`.
 
     With `near`, the distances in that order, equal ones share the mean over all orders.
     """
@@ -205,7 +205,7 @@ def _smallest_jvp(
 
 
 def check_rows(name: str, *rows: jax.Array) -> None:
-    """Refuse what the operation would read or write beyond its end."""
+    """Raise if the operation would read or write beyond the end of an array."""
     shapes = [row.shape for row in rows]
     if len(shapes[0]) != 1 or shapes != shapes[:1] * len(shapes):
         raise ValueError(
