@@ -26,7 +26,7 @@ OTHER = {"cnn": "mlp", "mlp": "cnn"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cases:
-    """What came of them, for each of S seeds, at one budget.
+    """Results of the case studies, for each of S seeds, at one budget.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, and on test samples of all classes.

@@ -100,7 +100,7 @@ DIFFERENCES = (
 
 
 def mycroft_chapters(result: Mycroft) -> list[Chapter]:
-    """Tell what came of the experiments, beside what the paper reports.
+    """Report the results of the experiments beside the paper's.
 
     Returns:
         A chapter on images, and one on tables if there are such results.
@@ -113,7 +113,7 @@ def mycroft_chapters(result: Mycroft) -> list[Chapter]:
 
 
 def mycroft_chapter(result: Mycroft) -> Chapter:
-    """Tell what came of the claims and of the vision experiments."""
+    """Report the claims and the results of the vision experiments."""
     claims, ours, n = paper_claims(result), own_claims(result), len(result.seeds)
     untested, pictures = untested_table(claims), spurious_figures(result)
     blocks = (

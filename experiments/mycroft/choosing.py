@@ -1,4 +1,4 @@
-"""How an owner chooses what to send, by what its model sees."""
+"""Ways for an owner to choose samples to send, by its model's view of them."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ VARIANTS = ("equation 2", "two layers", "craig")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What an owner sees of its n samples and of the m hard ones.
+    """Features and gradients of an owner's n samples and of the m hard ones.
 
     Attributes:
         labels: `[n]`, the labels that its samples come with.
         hard_labels: `[m]`.
-        features: `[n, d]`: where retrieval looks for what is near.
+        features: `[n, d]`, in which retrieval searches for neighbours.
         hard_features: `[m, d]`.
-        gradients: Those of its model's last layer, or last two, of n candidates.
-        hard_gradients: Those of the m hard samples.
+        gradients: Of the last layer of its model, or the last two, for n samples.
+        hard_gradients: The same for the m hard samples.
     """
 
     labels: np.ndarray
@@ -60,7 +60,7 @@ class View:
     hard_gradients: Factored
 
     def by(self, features: np.ndarray, hard_features: np.ndarray) -> View:
-        """Return it with another space to look for what is near, flattened."""
+        """Return the view with other features for retrieval, flattened to rows."""
         flat, hard = (a.reshape(len(a), -1) for a in (features, hard_features))
         return dataclasses.replace(self, features=flat, hard_features=hard)
 
@@ -113,7 +113,7 @@ def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
 
 
 def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
-    """Choose what to send.
+    """Choose the rows to send.
 
     Args:
         how: "func_feat", `PUBLISHED` and "grad_match" match the mean gradient of the

@@ -36,5 +36,5 @@ def points(differences: np.ndarray) -> str:
 
 
 def defined(values: np.ndarray) -> np.ndarray:
-    """Leave out what is not finite."""
+    """Drop NaN and infinite values."""
     return values[np.isfinite(values)]

@@ -26,7 +26,7 @@ AS_PUBLISHED = "FuncFeat as published"
 
 
 def first_table(result: Mycroft) -> Table:
-    """Set our accuracies beside those of the paper's Table 1."""
+    """Set our accuracies beside the paper's Table 1."""
     ours = {
         title(name): (one.budgets, one.published, one.accuracy)
         for name, one in result.starved.items()
@@ -339,7 +339,7 @@ def request_table(result: Mycroft) -> Table:
 
 
 def answer_table(result: Mycroft) -> Table:
-    """Show what noisy and synthetic answers are worth."""
+    """Show the accuracy with noisy and with synthetic answers."""
     one = result.variants
     return Table(
         columns=("The owner sends", "Accuracy"),

@@ -1,4 +1,4 @@
-"""What was measured on each claim on Mycroft, setting by setting."""
+"""Measurements for each claim on Mycroft, setting by setting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     found: Starved | Spurious
 
     def by(self, how: str) -> np.ndarray:
-        """Return what a selector reaches by budget, `[S, B]`."""
+        """Return the accuracy with a selector's choice by budget, `[S, B]`."""
         return self.found.accuracy[:, SELECTORS.index(how), :, 0]
 
     def ahead(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 def on_claims(result: Mycroft) -> Iterator[Measured]:
-    """Yield what was measured on the paper's claims, by its own methods."""
+    """Yield the measurements for the paper's claims, by its own methods."""
     for setting in useful_settings(result):
         yield from on_choice(setting)
     yield from _noise(result)
@@ -71,7 +71,7 @@ def on_claims(result: Mycroft) -> Iterator[Measured]:
 
 
 def on_ours(result: Mycroft) -> Iterator[Measured]:
-    """Yield what was measured on our own methods, and in other settings."""
+    """Yield the measurements of our own methods, and in other settings."""
     alike = [*_starved_settings(result)]
     for setting in (*useful_settings(result), *alike):
         yield from on_methods(setting)
@@ -134,7 +134,7 @@ def _starved_settings(result: Mycroft) -> Iterator[Setting]:
 
 
 def on_choice(setting: Setting) -> Iterator[Measured]:
-    """Yield Mycroft's lead at each budget, and what the largest one reaches."""
+    """Yield Mycroft's lead at each budget, and its accuracy at the largest."""
     one, leads = setting.found, setting.ahead().T
     words = ", ".join(
         f"{points(line)} with {budget}"
@@ -169,7 +169,7 @@ def _noise(result: Mycroft) -> Iterator[Measured]:
 def on_noise(
     state: str, ours: np.ndarray, random: np.ndarray, **about: Any
 ) -> Iterator[Measured]:
-    """Yield losses, and what remains of the lead: a choice near zero loses little.
+    """Yield losses, and the remaining lead: a choice near zero loses little.
 
     Args:
         state: How the owner's samples are spoilt, a key of `paper.DROPS`.

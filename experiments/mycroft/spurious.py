@@ -37,7 +37,7 @@ FULL_SIZES = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spurious:
-    """What came of it, for each of S seeds.
+    """Results on the planted correlation, for each of S seeds.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, all of them natural, and on test samples, half of them natural.

@@ -16,7 +16,7 @@ from .choosing import PUBLISHED, SELECTORS, choose, look
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Starved:
-    """What came of it, for each of S seeds; `SELECTORS` names the axis of length 4.
+    """Results for each of S seeds; `SELECTORS` names the axis of length 4.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, and on test samples of all classes.

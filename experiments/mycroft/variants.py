@@ -1,4 +1,4 @@
-"""Other ways to match, small requests, and answers that are not what the owner has."""
+"""Other ways to match, small requests, and answers with noisy or mixed samples."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ another one that was chosen of the class: synthetic ones, none of which it has."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variants:
-    """What came of it on the stripes, for each of S seeds.
+    """Results on the stripes, for each of S seeds.
 
     Accuracies are fractions in [0, 1], on held-out hard samples.
 
     Attributes:
         budgets: Samples that the owner may send, `[B]`.
         main: The budget of the other experiments.
-        accuracy: With what each of `ALL` chose, `[S, 4, B]`.
-        useful: Share of natural samples in that, `[S, 4, B]`.
+        accuracy: With the choice of each of `ALL`, `[S, 4, B]`.
+        useful: Share of natural samples in that choice, `[S, 4, B]`.
         random: With a random choice, `[S, B]`.
         n_hard: Hard samples of a request, ascending, `[H]`.
-        by_hard: With what each of `WAYS` chose for so many, `[S, 3, H]`.
+        by_hard: With the choice of each of `WAYS` for H hard samples, `[S, 3, H]`.
         answers: With each of `ANSWERS`, `[S, 4]`.
     """
 
@@ -103,7 +103,7 @@ def variants_seed(
 
 
 def answers(sent: Samples, key: jax.Array) -> list[Samples]:
-    """Return what the owner sends, for each of `ANSWERS`."""
+    """Return the samples that the owner sends, for each of `ANSWERS`."""
     x, y = sent
     noise = np.asarray(jax.random.normal(key, x.shape))
     spoilt = [np.clip(x + scale * noise, 0, 1).astype(x.dtype) for scale in (0.1, 0.3)]

@@ -41,7 +41,7 @@ _SOURCES = {
 def tabular_blocks(
     result: Tabular, paths: Paths | None = None, grown: Paths | None = None
 ) -> tuple[list[str | Heading | Figure | Table], Mapping[str, Any]]:
-    """Return what a chapter shows of the tabular experiments, and the numbers.
+    """Return the blocks of a chapter on the tabular experiments, and its numbers.
 
     Args:
         result: Trainers, owners and ways to choose.

@@ -1,4 +1,4 @@
-"""What the tabular experiments say, as measures, figures and tables."""
+"""Measures, figures and tables of the tabular experiments."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def classifier_means(result: Tabular) -> np.ndarray:
 
 
 def paper_table(result: Tabular, m: Measures) -> Table:
-    """Set what was measured beside the paper's figures."""
+    """Set our measurements beside the paper's figures."""
     least, most = int(result.budgets[0]), int(result.budgets[-1])
     total = m.useful.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""Real tables whose positives are of several kinds, as attacks on a network are."""
+"""Real tables with several kinds of positives, as attacks on a network are."""
 
 from __future__ import annotations
 

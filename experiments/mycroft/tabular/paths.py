@@ -31,7 +31,7 @@ SPLITS = (0, 3, 5, 7, 10)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paths:
-    """F1 of what decision paths choose, for S seeds, P trainers and O owners.
+    """F1 with the choices by decision paths, for S seeds, P trainers and O owners.
 
     A pair of trainer and owner is a case if the owner holds the trainer's kind at all,
     and has five candidates on the path of a hard sample and five on others. Elsewhere
@@ -71,7 +71,7 @@ class Paths:
 
 
 def join_paths(runs: Sequence[Mapping[str, Any]]) -> Paths:
-    """Join what `paths_seed` returned for several seeds."""
+    """Join the results of `paths_seed` for several seeds."""
     return Paths(**stacked(runs))
 
 
@@ -146,7 +146,7 @@ def features_asked(offer: Offer, hard: np.ndarray) -> float:
 
 
 def combine(first: np.ndarray, second: np.ndarray, n: int, total: int) -> np.ndarray:
-    """Take n of one ranking, and what is missing from another, no one twice."""
+    """Take n of one ranking, and fill up to `total` from another without repeats."""
     head = first[:n]
     return np.concatenate([head, second[~np.isin(second, head)][: total - n]])
 

@@ -1,4 +1,4 @@
-"""How an owner of a table can choose what to send."""
+"""Ways for the owner of a table to choose rows to send."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ SELECTORS = (*RANKINGS, *MIXTURES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What an owner knows of its own data.
+    """An owner's candidates, and its decision tree's view of them.
 
     Attributes:
-        known: Its n candidates: those of the class that is asked for.
+        known: Its n candidates: its rows of the class that is asked for.
         categorical: Which columns hold codes.
         tree: A decision tree trained on all of its data.
         paths: Which nodes of the tree each candidate visits, `[n, nodes]`.

@@ -1,4 +1,4 @@
-"""The trainers of the tabular experiments: fit again with what was received, score."""
+"""The trainers of the tabular experiments: fit again with received rows, score."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TREE: Model = CLASSIFIERS[0], GRID[CLASSIFIERS[0]][0]
 
 @functools.cache
 def classifiers_here() -> tuple[str, ...]:
-    """Return those of `CLASSIFIERS` that can be trained here.
+    """Return the `CLASSIFIERS` that can be trained here.
 
     XGBoost is in no extra: `pip install xgboost-cpu` brings it.
     """
@@ -71,7 +71,7 @@ def in_words(model: Model) -> str:
 
 
 class Retrainer:
-    """Trains trainers' models again, with what they receive."""
+    """Trains trainers' models again, with the rows they receive."""
 
     def __init__(self, table: KindTable, market: TableMarket, seed: int):
         self._table, self._market, self._seed = table, market, seed

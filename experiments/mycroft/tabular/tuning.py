@@ -44,13 +44,13 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
 
 
 def searched() -> dict[str, Any]:
-    """Say what is searched, and where: results after another search differ."""
+    """Return the settings of the search: results after another search differ."""
     grid = {name: GRID[name] for name in classifiers_here()}
     return {"grid": grid, "deal": DEAL, "step": STEP}
 
 
 def held_pairs(shares: np.ndarray, step: int) -> list[tuple[int, int]]:
-    """List trainers with owners that hold what they lack, one of `step` owners.
+    """List trainers with owners that hold their kind, one of `step` owners.
 
     Args:
         shares: Share of each kind in each owner's positives, `[O, P]`.
