@@ -71,7 +71,7 @@ def make(
 
 
 def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
-    """Run a cell of the paper and return its report, and what came of it."""
+    """Run a cell of the paper and return its report, and the first text of it."""
     from .cells.chapter import cell_chapter
     from .cells.run import run_cell
 

@@ -213,5 +213,5 @@ def read_all(progress: bool, *, full: bool = True) -> dict[str, Encoded]:
 
 
 def kind(name: str) -> Literal["text", "image"]:
-    """Return what a data set consists of."""
+    """Return the kind of inputs of a data set."""
     return "image" if name == "fashion_mnist" else "text"

@@ -1,4 +1,4 @@
-"""The paper's grid: what its tables compare, as proxies in phases."""
+"""The paper's grid: the choices its tables compare, as proxies in phases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST, _SECOND = 0.3, 0.5
 
 
 class Cut(NamedTuple):
-    """A proxy by the paper's three numbers, and what stands for its parts.
+    """A proxy by the paper's three numbers, and the kind of its parts.
 
     Attributes:
         layers: The paper's l.
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
 
     @property
     def goal(self) -> Literal["labels", "logits"]:
-        """What it is trained on: MPCFormer's are distilled."""
+        """Training goal: MPCFormer's proxies are distilled from logits."""
         return "logits" if self.part == "2Quad" else "labels"
 
     def spec(self) -> Spec:
@@ -80,7 +80,7 @@ OURS, RANDOM, ORACLE = "two phases", "random", "oracle"
 
 
 def ways(config: EncoderConfig, *, paper: bool) -> dict[str, Way]:
-    """Return what to compare for a target, by name.
+    """Return the ways to compare for a target, by name.
 
     Without `paper` these are the ways of Table 1, and our probe. Layers and heads are
     cut to the target's where it has fewer.

@@ -21,11 +21,11 @@ _log = logging.getLogger("experiments")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of a cell, for each of S seeds, W ways and K proxies.
+    """Results of a cell, for each of S seeds, W ways and K proxies.
 
     Attributes:
         data: Name of the set.
-        target: The paper's name for the target, or what its folder is called.
+        target: The paper's name for the target, or the name of its folder.
         kind: "text" or "image".
         seeds: `[S]`.
         compared: The ways, by name.
@@ -68,7 +68,7 @@ def run_cell(
     seeds: Sequence[int] = tuple(range(5)),
     progress: bool = False,
 ) -> CellResult:
-    """Choose from a cell of the paper by its proxies, and train on what is bought.
+    """Choose from a cell of the paper by its proxies, and train on the purchases.
 
     Proxies are made as section 4.2 says: the bottom layers are fine-tuned on the
     bootstrap set, emulators learn from 5.12 million points of a Gaussian ex vivo, then

@@ -1,4 +1,4 @@
-"""One seed of a cell: proxies by the paper's recipe, purchases, and what they train."""
+"""One seed of a cell: proxies by the paper's recipe, purchases, and training."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _log = logging.getLogger("experiments")
 
 
 class Offer(NamedTuple):
-    """What is offered for one seed.
+    """Samples offered for one seed.
 
     Attributes:
         rows: Of the pool.
         first: Places in the pool of the bootstrap set.
-        left: Those of the others.
+        left: Places in the pool of all other samples.
         test: Rows that are tested on.
     """
 
@@ -287,7 +287,7 @@ def _chosen(
     offered: Offer,
     seed: int,
 ) -> np.ndarray | None:
-    """Return places in what is left, or None where a proxy was refused."""
+    """Return places in `offered.left`, or None where a proxy was refused."""
     n, bought = len(offered.rows), len(offered.first)
     keep = lambda share: min(round(share * n) - bought, len(offered.left))
     if way.by == "random":
@@ -359,7 +359,7 @@ def _logits(proxy: Proxy, base: Target, part: Any) -> np.ndarray:
 
 
 def _in_blocks(cell: Cell, rows: np.ndarray, of: Any) -> np.ndarray:
-    """Apply a function to the inputs of some rows, so many at a time."""
+    """Apply a function to the inputs of some rows, `_BLOCK` rows at a time."""
     parts = [
         of(cell.take(rows[start : start + _BLOCK]))
         for start in range(0, len(rows), _BLOCK)
@@ -368,7 +368,7 @@ def _in_blocks(cell: Cell, rows: np.ndarray, of: Any) -> np.ndarray:
 
 
 def _last(scores: np.ndarray) -> np.ndarray:
-    """Return scores among which what overflowed ranks last."""
+    """Replace NaN and inf by -inf, so that overflowed scores rank last."""
     return np.nan_to_num(scores, nan=-np.inf, posinf=-np.inf)
 
 

@@ -24,7 +24,7 @@ ENGINE: EngineName = "spu-aby3"
 
 
 class Price(NamedTuple):
-    """What a point costs: payload of one owner in bytes, and hours of messages."""
+    """Cost of a point: payload of one owner in bytes, and hours of messages."""
 
     bytes: float
     hours: float
@@ -33,10 +33,10 @@ class Price(NamedTuple):
 def prices(
     result: Proxies, pool: str, points: Mapping[str, Point]
 ) -> dict[str, dict[str, Price]]:
-    """Count what each point costs on each engine.
+    """Count the cost of each point on each engine.
 
     Args:
-        result: Whose candidates' manifests are counted.
+        result: Holds the manifests of the candidates to count.
         pool: Name of the pool that they are from.
         points: By name.
     """

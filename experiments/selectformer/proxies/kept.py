@@ -1,4 +1,4 @@
-"""What is found from the scores of all seeds, kept for each pool and seed."""
+"""Results derived from the scores of all seeds, kept for each pool and seed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def each_kept(
     progress: bool = False,
     workers: Workers | None = None,
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what each pool and seed gives, in threads of this process.
+    """Run a job for each pool and seed, in threads of this process.
 
     Args:
         folder: Where results are kept.
         result: The scores; those of other seeds count.
-        stem: What the files are called.
+        stem: Beginning of the files' names.
         job: From the name of a pool and a place in `result.seeds` to results.
-        settings: What results are told apart by, besides seeds and sources.
+        settings: Identify the results, together with seeds and sources.
         pools: Which of them; all if None.
         progress: Show a progress bar.
         workers: How many threads run at once.

@@ -351,7 +351,7 @@ class Maker:
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return scores among which what overflowed ranks last."""
+    """Replace NaN and inf by -inf, so that overflowed scores rank last."""
     return np.nan_to_num(scores, nan=-np.inf, posinf=-np.inf)
 
 

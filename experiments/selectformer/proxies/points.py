@@ -37,11 +37,11 @@ PUBLISHED = 5_120_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A proxy, and what it learns from.
+    """A proxy, and its training.
 
     Attributes:
         spec: The proxy, or a probe.
-        goal: What it is trained on, see `jaxsel.proxy.Phase`.
+        goal: Its training goal, see `jaxsel.proxy.Phase`.
         lesson: "bootstrap"; "own", and then the model owner's samples of the same
             source too; or "other", those of another source.
         layers: Of a probe: places in the features that it reads.
@@ -50,7 +50,7 @@ class Candidate:
         backbone: Whether a proxy is cut from the paper's sub-model M_g, fine-tuned on
             the bootstrap set by itself, and its emulators are fitted to the activations
             of that; else it is cut from the fine-tuned target.
-        source: What emulators are trained on ex vivo, see `train_mlps`.
+        source: Source of the emulators' ex vivo training, see `train_mlps`.
         n_points: Samples that each of them sees.
         refit: Whether the emulator of the entropy is fitted again after the in vivo
             training.
@@ -304,7 +304,7 @@ _OPTION_SAYS = {
 
 
 def points(*, full: bool) -> dict[str, Point]:
-    """Return what to compare, by name; more of the paper's if `full`."""
+    """Return the points to compare, by name; more of the paper's if `full`."""
     return {**_POINTS, **(_variants() if full else {})}
 
 

@@ -29,7 +29,7 @@ def most(*, full: bool) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyPool:
-    """What came of one pool, for each of S seeds, P points and K candidates.
+    """Results of one pool, for each of S seeds, P points and K candidates.
 
     m samples are left to choose from after the bootstrap set. Of test accuracies, all
     but `inference` are those of linear models that are trained on what was bought.
@@ -99,7 +99,7 @@ class ProxyPool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proxies:
-    """What came of all pools.
+    """Results of all pools.
 
     Attributes:
         seeds: `[S]`.
@@ -116,7 +116,7 @@ class Proxies:
     pools: Mapping[str, ProxyPool]
 
     def only(self, pool: str, seeds: np.ndarray) -> Proxies:
-        """Return what came of one pool in some seeds.
+        """Return the results of one pool in some seeds.
 
         Args:
             pool: Its name.
@@ -273,7 +273,7 @@ def run_proxies(
 def _jobs(
     full: bool, progress: bool, judged: Mapping[str, np.ndarray]
 ) -> dict[str, Job]:
-    """Return what runs each pool for a seed, by name."""
+    """Return the functions that run each pool for a seed, by name."""
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:

@@ -1,4 +1,4 @@
-"""Schedules that a search finds on all seeds but one, and what they buy in that one."""
+"""Schedules that a search finds on all seeds but one, and their choices in that one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PICKS = ("cheapest", "middle", "best")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchedPool:
-    """What came of one pool, for each of S seeds and each of `PICKS`.
+    """Results of one pool, for each of S seeds and each of `PICKS`.
 
     Attributes:
         schedules: Names of the candidates, `[S, PICKS]`.

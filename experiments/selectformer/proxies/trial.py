@@ -1,4 +1,4 @@
-"""One seed: how well does each proxy rank a pool, and what does its choice train?"""
+"""One seed: each proxy's ranking of a pool, and training on its choice."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _maker(source: Encoded, other: Encoded, offered: Offer) -> Maker:
 
 
 class Offer(NamedTuple):
-    """What is offered for one seed.
+    """Samples offered for one seed.
 
     Attributes:
         pool: Rows of the source.
@@ -250,7 +250,7 @@ def sieve(
     bought: int,
     budget: float,
 ) -> np.ndarray:
-    """Return what the phases of a point leave of the rows that were left.
+    """Return the rows, of those left to choose from, that pass all phases of a point.
 
     Args:
         point: The phases.

@@ -1,4 +1,4 @@
-"""Ways to choose what to buy: scores of a target, balance, and features alone."""
+"""Ways to choose a purchase: scores of a target, balance, and features alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def chosen(
     prior: np.ndarray,
     budget: int,
 ) -> np.ndarray:
-    """Return the places of what a way chooses, `[budget]`.
+    """Return the places of the samples that a way chooses, `[budget]`.
 
     Args:
         way: The selector.
