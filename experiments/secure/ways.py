@@ -1,4 +1,4 @@
-"""Ways to select, as phases of proxies of a target, and what is counted of them."""
+"""Ways to select, as phases of proxies of a target, and their counted traffic."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ OURS = Spec(
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """Phases, the last of which leaves what is bought.
+    """Phases, the last of which leaves the purchase.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         phases: A proxy each; None is a linear probe on public features.
         ours: Whether products are folded: the others' are taken as CrypTen's layers do.
     """
@@ -112,7 +112,7 @@ def manifests(way: Way, sizes: Mapping[str, Any]) -> tuple[Manifest, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What a selection sends: payload of one owner, rounds, hours on the paper's link.
+    """Cost of a selection: payload of one owner, rounds, hours on the paper's link.
 
     Computing is not in the hours, nor what ABY3's helper sends in the payload.
     """
