@@ -96,7 +96,7 @@ DIFFERENCES = (
         "ten in all, of which Mycroft chooses 0, 3, 5, 7 or 10",
     ),
 )
-"""What differs from the paper, as rows of a table."""
+"""Differences from the paper, as rows of a table."""
 
 
 def mycroft_chapters(result: Mycroft) -> list[Chapter]:

@@ -24,13 +24,13 @@ SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
 """The ways to choose that are compared; `choose` explains them."""
 
 SPACES = SELECTORS[:-1]
-"""Those of them that look at the samples through the owner's model."""
+"""The selectors that read the samples through the owner's model."""
 
 PUBLISHED = "published"
 """FuncFeat as in the paper and its public code, which the paper's claims are about.
 
 Samples are picked by orthogonal matching pursuit, so that distances bear on weights
-only, and what is left of a budget is filled at random, as that code does. "func_feat"
+only, and the rest of a budget is filled at random, as that code does. "func_feat"
 lets distances bear on the choice, and fills nothing.
 """
 
@@ -70,8 +70,8 @@ def look(
 ) -> View:
     """Look at an owner's samples and the hard ones through a checkpoint of its model.
 
-    Gradients are those of the checkpoint's last layer or last two, and features what
-    the last one sees.
+    Gradients are of the checkpoint's last layer or last two, and features the inputs
+    of the last one.
     """
     net = owner.nets[checkpoint]
     features, hard_features = (net.features(x) for x in (owner.samples[0], hard[0]))
@@ -121,11 +121,11 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
             samples nearest to the hard ones of their class, by the cosine of features;
             "random" draws from the classes of the hard samples, in proportion. Of
             `VARIANTS`, "equation 2" is `PUBLISHED` with the distances of all hard
-            samples (the paper's text) in place of those of their median (its code),
+            samples (the paper's text) in place of their median's (its code),
             "two layers" is `PUBLISHED` for a view of two layers, and "craig" takes the
             representatives of the owner's samples of each class, which cover all their
             gradients: it does not look at the hard samples but for their classes.
-        view: What the owner sees.
+        view: The samples as the owner's model represents them.
         budget: How many samples to send at most.
         key: Key of the random draw.
 
@@ -163,7 +163,7 @@ def filled(rows: np.ndarray, others: np.ndarray, labels: np.ndarray) -> np.ndarr
 
     Args:
         rows: At most as many of each class as among `others`.
-        others: Those that are taken first come first.
+        others: In the order in which they are taken.
         labels: Of all rows.
     """
     more = []

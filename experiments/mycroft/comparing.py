@@ -18,7 +18,7 @@ def compared(
     Args:
         key: Of the claim.
         values: Differences, `[seeds]`, fractions; seeds with NaN are left out.
-        what: Of which two ways.
+        what: Names the two ways.
         unit: Of a hundredth.
         **about: Further fields of `Measured`.
     """

@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
     Attributes:
         where: On which data.
-        scale: How large it is, and by what model.
+        scale: Its size, and its model.
         found: The experiment.
     """
 
@@ -112,7 +112,7 @@ def on_one_source(setting: Setting) -> Measured:
 def useful_settings(result: Mycroft) -> Iterator[Setting]:
     """Yield the experiments in which most of an owner's samples are of little use.
 
-    The paper's owners have data of another source; that is what its claims are about.
+    The paper's owners, and so its claims, have data of another source.
     """
     yield Setting(
         stripes(result),

@@ -22,7 +22,7 @@ OFFERS = {
     "DO-4": "a hundredth natural samples",
     "DO-5": "no natural samples",
 }
-"""What the five owners have, in the manner of the paper's."""
+"""Data of the five owners, in the manner of the paper's."""
 
 METHODS = ("func_feat", "retrieve", "random")
 
@@ -39,8 +39,8 @@ class Owners:
         everything: With all that each owner has, `[S, 5]`.
         spearman: Rank correlation of each method's accuracies with those of
             everything, `[S, 3]`; NaN where all owners are equal.
-        kendall: Kendall's tau-b, likewise.
-        published: Accuracy with what each owner chose by FuncFeat as published,
+        kendall: Kendall's tau-b of the same pairs, `[S, 3]`.
+        published: Accuracy with each owner's choice by FuncFeat as published,
             `[S, 5]`; without the market's messages, which have no such method.
     """
 

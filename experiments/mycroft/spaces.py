@@ -199,7 +199,7 @@ def space_claims(
     """Judge the claims on feature spaces and on missing labels.
 
     Args:
-        results: What `spaces_seed` returns, stacked over seeds.
+        results: Of `spaces_seed`, stacked over seeds.
         budgets: Of the experiment before stripes.
     """
     return judge(CLAIMS, _measured(results, budgets))

@@ -14,7 +14,7 @@ from .choosing import PUBLISHED, VARIANTS, choose, look
 from .spurious import PAIR, draw_backgrounds, mixed
 
 ALL = (PUBLISHED, *VARIANTS)
-"""Ways to choose: as published, and what differs from it in one point."""
+"""Ways to choose: as published, and variants that differ in one point."""
 
 HARD = (4, 8, 16, 32)
 """How many hard samples the trainer shares, beside `Sizes.shared`."""
@@ -70,7 +70,7 @@ def variants_seed(
 ) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Variants` without their first axis.
 
-    Trainer, owner and draws are those of `spurious_seed`.
+    Trainer, owner and draws are the same as in `spurious_seed`.
     """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(4)]
     scene = draw_backgrounds(data, sizes, keys[0], pair=pair)

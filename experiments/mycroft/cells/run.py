@@ -38,7 +38,7 @@ PAPER = dataclasses.replace(
     Sizes(), side=32, channels=(16, 32), budgets=BUDGETS, rate=3e-3
 )
 WAYS = (PUBLISHED, "random")
-"""The ways to choose whose losses by permuted labels are compared."""
+"""Ways to choose, compared by their losses through permuted labels."""
 
 _WEAK = 0.3  # share of classes that are starved
 _log = logging.getLogger("experiments")
@@ -50,7 +50,7 @@ class CellResult:
 
     Attributes:
         data: Name of the set.
-        target: What its folder is called; "" for networks from scratch.
+        target: Name of its folder; "" for networks from scratch.
         seeds: `[S]`.
         sizes: How large the starved classes are.
         backgrounds: How large the experiment on stripes is.
@@ -78,8 +78,8 @@ class Read(NamedTuple):
     Attributes:
         images: `[n, side, side, c]`, in 0..1 or bytes.
         y: Classes, `[n]`.
-        encode: From images to what networks see; None for the images themselves.
-        digest: Of what was read.
+        encode: Maps images to the networks' inputs; None for the images themselves.
+        digest: Of the files read.
     """
 
     images: np.ndarray

@@ -32,7 +32,7 @@ class Measures:
 
     Attributes:
         f1: Over owners that hold the trainer's kind at all, `[S, K, B]`.
-        hits: Share of the trainer's kind in what these owners sent, `[S, K, B]`.
+        hits: Share of the trainer's kind in the rows these owners sent, `[S, K, B]`.
         reached: Share of all pairs of trainer and owner in which F1 reaches that of
             full information, `[S, K, B]`.
         reached_useful: The same of pairs where full information is useful.

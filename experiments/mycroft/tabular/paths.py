@@ -22,7 +22,7 @@ WAYS = ("Mycroft", "same path", "other paths", "random")
 of no such path, or any."""
 
 OTHERS = ("same path", "random")
-"""What Mycroft is combined with."""
+"""Rankings combined with Mycroft's."""
 
 BUDGET = 5
 SPLITS = (0, 3, 5, 7, 10)
@@ -40,7 +40,7 @@ class Paths:
     Attributes:
         shares: Share of each kind in each owner's positives, `[S, O, P]`.
         alone: F1 with five samples by each of `WAYS`, `[S, P, O, 4]`.
-        hits: Share of the trainer's kind in them, likewise.
+        hits: Share of the trainer's kind in them, of the same shape.
         combined: F1 with ten samples, of which Mycroft chose as many as `SPLITS` says
             and one of `OTHERS` the rest, `[S, P, O, 2, 5]`. A path with too few is
             filled up at random.
@@ -80,7 +80,7 @@ def paths_seed(
 ) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Paths` without their first axis.
 
-    Trainers, owners and what is drawn at random are those of `tabular_seed`.
+    Trainers, owners and random draws are the same as in `tabular_seed`.
 
     Args:
         seed: Of all draws.

@@ -130,8 +130,8 @@ def rank(
     the paper and its public code do with the binning distance, unless their name ends
     in `COVERING`: these cover the hard samples, as Algorithm 3 does. "decision path"
     takes those that end in the same leaf as a hard sample, then those that leave its
-    path last. "confidence" takes those of a probability that is nearest to a hard
-    sample's: it is what sets the length of a gradient. "random" takes the lowest of
+    path last. "confidence" takes the candidates with the probability nearest to a hard
+    sample's: it sets the length of a gradient. "random" takes the lowest of
     `lot`.
 
     Args:

@@ -15,7 +15,7 @@ from .trainer import GRID, Model, Retrainer, classifiers_here
 DEAL = 100
 """The seed of that deal; seeds of results count from 0."""
 STEP = 7
-"""Of so many owners one is asked."""
+"""One in `STEP` owners is asked."""
 
 
 def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
@@ -26,7 +26,7 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
 
     Args:
         table: Any table.
-        sizes: What `deal` takes.
+        sizes: Keyword arguments of `deal`.
     """
     market, shares, lots = dealt(DEAL, table, sizes)
     jobs = []
