@@ -36,7 +36,7 @@ class Source:
     """Samples with features of a public encoder, and their labels.
 
     Attributes:
-        x: What a linear model reads, `[n, d]` float32.
+        x: Features for a linear model, `[n, d]` float32.
         y: `[n]` int32.
         n_classes: C.
     """
@@ -71,7 +71,7 @@ class Pool:
 
     Attributes:
         rows: Offered, `[n]`.
-        own: Those that the model owner has without labels, as imbalanced.
+        own: The model owner's, without labels, as imbalanced.
         test: `[m]`: classes as frequent as in the source.
         kept: The kept class.
     """

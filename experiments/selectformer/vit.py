@@ -80,8 +80,8 @@ def _pretrain() -> dict[str, np.ndarray]:
 def as_images(data: Dataset) -> np.ndarray:
     """Return a data set's pixels from -1 to 1, `[n, 28, 28, 1]` float32.
 
-    An empty patch at 0 would have rows of nearly no variance, whose reciprocal root no
-    small network follows.
+    An empty patch of zeros would have rows of nearly no variance; no small network
+    approximates the reciprocal square root there.
     """
     pixels = np.asarray(data.as_features(), np.float32).reshape(-1, 28, 28, 1)
     return 2 * pixels - 1

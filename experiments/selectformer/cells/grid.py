@@ -53,7 +53,7 @@ class Way:
     """A way to spend a budget.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         table: The table of the paper that has it, or "ours".
         budget: Share of the pool, the bootstrap set counted.
         phases: Proxies, each with the share of the pool that it leaves, None for the

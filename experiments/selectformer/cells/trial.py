@@ -49,7 +49,7 @@ RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 """Rates that a proxy is trained at, the highest first, until one is accepted."""
 
 ACCEPTED = 0.9
-"""Rank correlation of emulated with exact entropies on the bootstrap set: what `select`
+"""Rank correlation of emulated with exact entropies on the bootstrap set that `select`
 asks for. A proxy that has less at each rate counts as refused."""
 
 KEPT_CLASS = {"glue/qqp": 1}
@@ -111,8 +111,8 @@ def trial(
 ) -> dict[str, np.ndarray]:
     """Choose from one pool in all ways, and fine-tune the target on each purchase.
 
-    What is scored, and what each purchase trains, is kept in a file of its own: a
-    killed run goes on with the next purchase.
+    The scores, and the accuracy after each purchase, are kept in a file each: a killed
+    run goes on with the next purchase.
 
     Args:
         cell: Data and target.

@@ -56,7 +56,7 @@ class Way(NamedTuple):
     """A proxy that is followed over sizes.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         candidate: Its name among `candidates`.
         full: Whether only the full run has it.
     """
@@ -90,7 +90,7 @@ class Cell:
         n: Samples offered, `[S]`.
         spearman: Rank correlation with the target's entropies, `[S, W]`; NaN where the
             guard refused the proxy with every setting.
-        overlap: Share of what a way chooses that the target would choose, `[S, W]`.
+        overlap: Share of a way's choice that the target would choose, `[S, W]`.
         place: Of the setting among the tries, `[S, W]`.
         accuracy: Of the target on test samples, `[S]`.
         judged: Rank correlation after each try on the held-out deal, `[S, W, tries]`.

@@ -97,7 +97,7 @@ DIFFERENCES = (
     ),
     ("bytes with folded weights, counted", "bytes and hours measured on CrypTen"),
 )
-"""What is done here, and in the paper."""
+"""Our setup and the paper's, row by row."""
 
 
 def proxies_chapter(
@@ -109,7 +109,7 @@ def proxies_chapter(
 
     Args:
         result: Of all pools.
-        searched: What schedules of a search bought, by pool; none of a single seed.
+        searched: Purchases by schedules of a search, by pool; none of a single seed.
         finals: Fine-tuned final models, by pool; some pools, or none.
     """
     known = points(full=result.full)

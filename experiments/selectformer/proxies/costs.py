@@ -20,7 +20,7 @@ ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
 
 
 ENGINE: EngineName = "spu-aby3"
-"""On which schedules are searched, and whose hours are drawn."""
+"""Engine of the search for schedules, and of the hours in figures."""
 
 
 class Price(NamedTuple):
@@ -61,10 +61,10 @@ def search(
     """Search for schedules, with the points beside them.
 
     Args:
-        result: Whose scores schedules are judged by.
+        result: Holds the scores that schedules are judged by.
         pool: Name of the pool.
-        engine: What hours are counted on.
-        points: What to compare, by name.
+        engine: Counts the hours.
+        points: To compare, by name.
         phases: At most.
     """
     return search_schedule(

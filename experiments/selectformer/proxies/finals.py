@@ -33,7 +33,7 @@ WAYS = (
     "probe",
     "probe, margin",
 )
-"""Points whose purchases are compared."""
+"""Points to compare by their purchases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def run_finals(
         workers: How many threads run at once.
 
     Returns:
-        What came of each pool of `POOLS`.
+        The results of each pool of `POOLS`.
     """
     found = each_kept(
         folder,

@@ -44,14 +44,14 @@ class Made(NamedTuple):
     """A candidate after training, judged on the pool.
 
     Attributes:
-        scores: Of what is left of the pool, `[m]`; minus infinity where it overflowed.
+        scores: Of the rows left of the pool, `[m]`; minus infinity on overflow.
         exact: The same without an emulator of the entropy, or as `scores`.
-        manifest: With bounds, those of the bootstrap set.
+        manifest: With the bounds of the bootstrap set.
         stopped: Whether its training stopped early.
         refused: Why a selection would refuse it; empty if it would not.
         accuracy: On test samples; NaN for a proxy that learns ranks only.
         emulated: Rank correlation of its scores with the exact ones of its logits.
-        outside: Share of what is left whose inputs are beyond the bounds.
+        outside: Share of the rows left with inputs beyond the bounds.
         recovered: Of a probe that is attacked: the cosine and the rank correlation that
             the data owner recovers from a choice; NaN for the others.
     """
@@ -94,7 +94,7 @@ class Maker:
         source: Where the pool is from.
         other: Another source, to distil on.
         target: Fine-tuned on the bootstrap set.
-        pool: What was dealt.
+        pool: The samples dealt.
         bought: Rows of the bootstrap set.
         left: Rows that are left to choose from.
         test: Rows by which a proxy's own predictions are judged.
@@ -142,7 +142,7 @@ class Maker:
 
         Args:
             one: The candidate, with the setting to try.
-            untrained: What `untrained` has of it; None for a probe.
+            untrained: Its proxy from `untrained`; None for a probe.
             i: Its place among the candidates, which its key comes from.
         """
         key = jax.random.fold_in(self.key, 1 + i)
@@ -225,7 +225,7 @@ class Maker:
         """Judge a trained candidate.
 
         Args:
-            trained: What `train` returned.
+            trained: From `train`.
             attack: Whether to recover it from a choice, as the data owner might.
         """
         proxy, read, stopped, refused, predicts = trained

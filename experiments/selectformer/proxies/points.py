@@ -43,7 +43,7 @@ class Candidate:
         spec: The proxy, or a probe.
         goal: Its training goal, see `jaxsel.proxy.Phase`.
         lesson: "bootstrap"; "own", and then the model owner's samples of the same
-            source too; or "other", those of another source.
+            source too; or "other", for samples of another source.
         layers: Of a probe: places in the features that it reads.
         training: Of a proxy of the target; its rate is the first one to try.
         kind: The score that it ranks by.
@@ -87,11 +87,11 @@ class Point:
     """A selection: phases, each with a candidate and the share of the pool it leaves.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         phases: Names of candidates, with the share of the pool that is left when a
             fifth is bought, the bootstrap set counted; None for the budget. A larger
             budget leaves proportionally more.
-        origin: Whose it is: "paper" for the paper's own phases, "peer" for those with a
+        origin: "paper" for the paper's own phases, "peer" for those with a
             peer's parts, as the paper compares them, "variant" for the paper's with
             other sizes or one part undone.
         published: Whether the model owner shows the proxy, so that nothing is secret.

@@ -32,7 +32,7 @@ class ProxyPool:
     """Results of one pool, for each of S seeds, P points and K candidates.
 
     m samples are left to choose from after the bootstrap set. Of test accuracies, all
-    but `inference` are those of linear models that are trained on what was bought.
+    but `inference` are of linear models that are trained on the purchases.
 
     Attributes:
         n: Samples offered, `[S]`.
@@ -47,16 +47,16 @@ class ProxyPool:
             the same for all seeds, `[S, K, tries]`; NaN where it was refused.
         emulated: Rank correlation of its scores with exact ones of its logits, `[S,
             K]`; NaN where these are not finite.
-        outside: Share of what is left whose inputs are beyond the bootstrap set's
+        outside: Share of the samples left with inputs beyond the bootstrap set's
             bounds, `[S, K]`.
         inference: Accuracy of the target itself and of each candidate, `[S, 1 + K]`;
             NaN for one that learns ranks.
         recovered: Cosine and rank correlation that an attacker recovers, `[S, attacked,
             2]`.
         spearman: Rank correlation of the last phase's scores with `oracle`, `[S, P]`.
-        overlap: Share of what is chosen that the target itself would choose, `[S, 2 +
+        overlap: Share of a choice that the target itself would make too, `[S, 2 +
             P]`: first for a random choice and the target's own.
-        rare: Share of what is chosen that is not of the kept class, likewise.
+        rare: Share of a choice that is not of the kept class, of the same shape.
         rare_offered: That share of all that is left, `[S]`.
         random: Accuracy after a random purchase, `[S, budgets, draws]`.
         ideal: After the target's own choice by each of its scores, `[S, BUDGETS, 3]`.
@@ -195,7 +195,7 @@ def run_proxies(
 ) -> Proxies:
     """Choose from imbalanced pools, by the paper's proxies and by cheaper ones.
 
-    MiniLM is the target of texts, a small ViT that of images. Results of each pool and
+    MiniLM is the target for texts, a small ViT for images. Results of each pool and
     seed go to a file as soon as they are there, and what is there is read: a killed run
     goes on where it was.
 

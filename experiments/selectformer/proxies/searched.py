@@ -62,7 +62,7 @@ def run_searched(
         workers: How many threads run at once.
 
     Returns:
-        What came of each pool.
+        The results of each pool.
     """
     if len(result.seeds) < 2:
         return {}

@@ -60,7 +60,7 @@ def trial(
         source: Where the pool is from, and the samples that the model owner has.
         other: Another source, to distil on.
         candidates: The proxies, by name.
-        points: What to compare.
+        points: To compare, by name.
         judged: Of the tries of each candidate, see `settings`.
         seed: Deals the samples, and draws all else.
         most: Samples of the kept class at most.
@@ -232,7 +232,7 @@ def masks(offered: Offer, purchases: Iterable[np.ndarray]) -> list[np.ndarray]:
 
     Args:
         offered: The pool.
-        purchases: Each as places among what was left.
+        purchases: Each as places in `offered.left`.
     """
     found = list[np.ndarray]()
     for rows in purchases:

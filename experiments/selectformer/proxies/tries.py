@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
     """A candidate, with the setting that it was made with in a seed.
 
     Attributes:
-        made: What came of it; of the most cautious setting if all were refused.
+        made: The result; of the most cautious setting if all were refused.
         place: Of the setting among its tries.
     """
 
@@ -67,7 +67,7 @@ def best_tries(judged: np.ndarray) -> np.ndarray:
     """Return the place of each candidate's best try, the first if all were refused.
 
     Args:
-        judged: What `judge_tries` returned.
+        judged: From `judge_tries`.
     """
     known = np.where(np.isnan(judged), -np.inf, judged)
     return known.argmax(axis=1)

@@ -18,7 +18,7 @@ from .ways import WAYS, chosen
 BOOTSTRAP = 0.05
 BUDGETS = (0.2, 0.3, 0.4)
 LARGER = (0.5, 0.7, 0.9)
-"""Further budgets of a random choice: what does it need to be as good?"""
+"""Further budgets of a random choice, to find the one at which it is as good."""
 
 DRAWS = 5
 """Random choices, whose mean counts."""
@@ -28,8 +28,8 @@ LEARNER = LogisticRegression(l2=0.01)
 six for random purchases of three of the pools, on seeds that are not in the results."""
 
 MODEL = dataclasses.replace(LEARNER, tol=1e-2)
-"""What is trained on a purchase: the same, but coarser, which takes three quarters of
-the time. One in thousands of test samples may be told another class."""
+"""The model trained on a purchase: the same, but coarser, which takes three quarters
+of the time. One in thousands of test samples may get another class."""
 
 
 def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:

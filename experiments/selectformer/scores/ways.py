@@ -20,10 +20,10 @@ class Way:
     """A selector.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         kind: The score of the target, fine-tuned on the bootstrap set; None for none.
         balanced: Whether predicted classes share the budget.
-        diverse: Whether what is like a chosen sample counts less.
+        diverse: Whether samples similar to a chosen one count less.
         secret: Whether a manifest and a choice of `jaxsel.proxy` can express it, so
             that it runs in secret as it is.
     """
