@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RUNS = ("spu-cheetah", "spu-aby3")
 WIDTH = 384
 SOURCES = {"movie_polarity": 10_568, "tweets": 38_158}
-"""Texts whose features are taken, and at most how many."""
+"""Data sets of texts to encode, and how many texts at most."""
 
 _ENCODED = 2000  # of a quick run: the others are drawn with their moments
 _LEARNT = 2000  # rows that the probe is fitted to
@@ -59,7 +59,7 @@ def installed(engine: str) -> bool:
 def pool_of(n: int, *, full: bool, seed: int, progress: bool = False) -> Pool:
     """Return features of n samples.
 
-    Those of MiniLM's last layer where it and the texts are prepared: all n real ones if
+    From MiniLM's last layer where it and the texts are prepared: all n real ones if
     `full`, as far as the texts reach; the others are normal draws with the mean and the
     covariance of the real ones. Standard normal draws where nothing is prepared.
 
@@ -137,7 +137,7 @@ def in_secret(
         progress: Show bars.
 
     Returns:
-        What the model owner and the data owner get.
+        The results of the model owner and of the data owner.
 
     Raises:
         RuntimeError: If the run fails.
@@ -180,7 +180,7 @@ def choose(
         progress: Show bars.
 
     Returns:
-        Figures by name: those of `Choices`, and the features' source.
+        Figures by name: the fields of `Choices`, and the features' source.
 
     Raises:
         RuntimeError: If the run fails.

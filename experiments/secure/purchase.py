@@ -47,7 +47,7 @@ def purchase(engine: str, source: Source, seed: int) -> dict[str, Any]:
         seed: Deals the pool, and draws all else.
 
     Returns:
-        Figures by name: those of `Purchases`.
+        Figures by name: the fields of `Purchases`.
 
     Raises:
         RuntimeError: If the run fails.

@@ -33,7 +33,7 @@ class Choices:
         source: Of the features.
         megabytes: Payload that the model owner sent, and that the data owner sent,
             `[S, 2]`.
-        choice_megabytes: Of what the model owner sent and received, the choice's part,
+        choice_megabytes: The choice's part of the model owner's traffic, both ways,
             `[S]`.
         rounds: Messages that the model owner waited for, `[S]`.
         passes: Of the choice, `[S]`.

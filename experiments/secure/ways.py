@@ -28,7 +28,7 @@ BOOTSTRAP, FIRST = 0.05, 0.3
 BATCH = 64
 
 ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
-"""Engines whose cost is counted."""
+"""Engines to count the cost on."""
 
 NETWORK = Network(bandwidth=BANDWIDTH, latency=LATENCY, one_way_per_round=1.0)
 """The paper's link. A round takes one latency, the least that it can."""
