@@ -114,6 +114,7 @@ def cases_seed(
     retrained = []
     for rows in sets:
         samples = joined(trainer.own, take(offer, rows))
+        # From scratch: the steps of the first training and of a fine-tuning together.
         steps = sizes.first + steps_for(len(samples[1]), sizes.epochs, sizes.min_steps)
         net = fresh.trained(*samples, steps, trainer.key)
         retrained.append(trainer.accuracy(net))

@@ -88,6 +88,7 @@ def deal(
         rows = order[(table.positive & (table.kind == i))[order]]
         n_hard = max(_FEWEST_HARD, round(_HARD_SHARE * len(rows)))
         test, hard, pool = np.split(rows, [n_test, n_test + n_hard])
+        # Negatives of the same kind where negatives have kinds, else any of no kind.
         same = ~table.positive & (table.kind == i)
         rows = order[
             (same if same.any() else ~table.positive & (table.kind < 0))[order]
@@ -119,6 +120,7 @@ def deal(
     offered, beside = [], []
     for o, share in enumerate(shares):
         counts = np.rint(share * n_owner).astype(int)
+        # The rounding error goes to the largest count, so that the sum is exact.
         counts[np.argmax(counts)] += n_owner - counts.sum()
         offered.append(draw(o, positives, list(counts)))
         held = [negatives[i] for i in np.flatnonzero(counts)]

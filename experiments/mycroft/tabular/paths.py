@@ -114,6 +114,7 @@ def paths_of(
         for p in map(int, np.flatnonzero(shares[o])):
             hard = table.known(market.hard[p])
             same = on_path(offer, hard.x)
+            # Ways that choose on or off the path need a full budget on both sides.
             if min(same.sum(), (~same).sum()) < BUDGET:
                 continue
             found["on_path"][p, o] = same.mean()
@@ -158,6 +159,7 @@ def _choices(
     order = np.argsort(lot)
     ranked = {
         "Mycroft": nearest,
+        # A stable sort keeps each group in the order of the lot.
         "same path": order[np.argsort(~same[order], kind="stable")],
         "other paths": order[~same[order]],
         "random": order,

@@ -157,6 +157,8 @@ def rank(
         near = distances(metric, offer.known, hard)
         if not covers:
             return np.argsort(near.min(axis=0), kind="stable")[:budget]
+        # The `budget` nearest of one hard sample alone fill the choice: lists of that
+        # length settle it.
         order = np.argsort(near, axis=1, kind="stable")[:, :budget].astype(np.int32)
         sorted_ = np.take_along_axis(near, order, axis=1).astype(np.float32)
         picked, _ = _covered(sorted_, order, budget=budget)
@@ -164,6 +166,7 @@ def rank(
     if metric == "decision path":
         path = offer.tree.decision_path(hard.x).toarray().astype(np.float32)
         shared = offer.paths @ path.T
+        # Paths are equal if the shared nodes are as many as the longer path has.
         same = shared == np.maximum.outer(offer.paths.sum(1), path.sum(1))
         far = -np.where(same, np.inf, shared).max(axis=1)
     elif metric == "confidence":
@@ -171,6 +174,7 @@ def rank(
         far = np.abs(offer.sure[:, None] - sure).min(axis=1)
     else:
         far = np.zeros(len(offer.known.x))
+    # The last key is the primary one: `lot` breaks ties of `far`.
     return np.lexsort((lot, far))[:budget]
 
 

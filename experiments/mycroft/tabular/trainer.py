@@ -103,6 +103,7 @@ class Retrainer:
         test = self._market.test[trainer]
         x, y = self._table.x, self._table.positive
         untrained, balanced = _new(*model, self._seed)
+        # As scikit-learn's class_weight="balanced", which boosting does not have.
         share = np.where(y[rows], y[rows].mean(), 1 - y[rows].mean())
         weights = 0.5 / share if balanced else None
         fitted = untrained.fit(x[rows], y[rows], sample_weight=weights)
