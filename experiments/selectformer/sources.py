@@ -107,6 +107,7 @@ def deal(source: Source, key: jax.Array, most: int = MOST, *, own: float = 0.0) 
         rest.append(rows[cut:])
     sizes = np.array([len(rows) for rows in rest])
     large = np.flatnonzero(sizes >= 0.8 * sizes.max())
+    # By the smallest of them, so that all keys give pools of one size.
     whole = min(int(sizes[large].min() / (1 + own)), most)
     kept = int(draw.choice(large))
     limits = np.minimum(round(whole / KEPT), (sizes / (1 + own)).astype(int))

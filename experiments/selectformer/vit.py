@@ -52,6 +52,7 @@ def pretrained(*, n_classes: int) -> Target:
     )
     graphdef, params = _digits_model()
     leaves = [found[str(i)] for i in range(len(found))]
+    # Leaves are stored by position, so that a fresh model has to give the structure.
     params = jax.tree.unflatten(jax.tree.structure(params), map(jnp.asarray, leaves))
     model = Classifier(CONFIG, n_classes, read="mean", rngs=nnx.Rngs(1))
     model.encoder = nnx.merge(graphdef, params).encoder

@@ -246,6 +246,7 @@ def _accepted(
             *read,
             lessons[cut.goal],
             goal=cut.goal,
+            # The same key for each proxy and rate, so that only the setting differs.
             key=jax.random.fold_in(key, 1),
             epochs=EPOCHS,
             batch_size=BATCH,
@@ -258,6 +259,7 @@ def _accepted(
             continue
         exact = np.asarray(entropy(jnp.asarray(logits)))
         rank = monotonicity(scores, exact)
+        # The check raises if the correlation is too low: try the next, lower rate.
         with contextlib.suppress(ValueError):
             check_monotonicity(scores, exact, min_correlation=ACCEPTED)
             return proxy, rate, failures, rank

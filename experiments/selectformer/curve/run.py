@@ -260,6 +260,7 @@ def deal_beside(source: Encoded, key: jax.Array, largest: int) -> Pool:
             "largest must leave a pool of 100 of the kept class at least, got "
             f"{largest} of {most}"
         )
+    # `deal` rounds in each class: ask for two more of each, and cut the surplus.
     beside = OWN + (largest + 2 * source.n_classes) / (spread * whole)
     pool = deal(source, key, whole, own=beside)
     count = largest + round(OWN * len(pool.rows))

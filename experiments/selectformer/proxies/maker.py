@@ -235,6 +235,7 @@ class Maker:
         finite = bool(np.isfinite(scores).all() and np.isfinite(logits).all())
         exact = scores
         if kind != "margin":
+            # The offset is the log prior of a prior entropy, and 0 for other scores.
             exact = np.asarray(entropy(logits - proxy.params["offset"]))
         manifest = proxy.manifest
         if finite:
@@ -268,6 +269,7 @@ class Maker:
     @functools.cached_property
     def _sub_model(self) -> Target:
         """The paper's M_g: as many of the bottom layers as its deepest proxy has."""
+        # Beyond the keys `1 + i` of the candidates.
         key = jax.random.fold_in(self.key, 2**20)
         return sub_model(self.source, self.bought, DEEPEST, key)
 

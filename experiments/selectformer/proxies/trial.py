@@ -107,6 +107,7 @@ def trial(
     ]
     ideal = [top(scores, k) for k in budgets for scores in oracles]
     ways = [chosen(point, b) for b in BUDGETS for point in points.values()]
+    # The bootstrap set alone, and all samples: `masks` adds the bootstrap set.
     ends = [left[:0], np.arange(len(left))]
     x, y = source.x[pool.rows], source.y[pool.rows]
     utility = ModelUtility(MODEL, x, y, source.x[pool.test], source.y[pool.test])
@@ -262,9 +263,11 @@ def sieve(
     """
     rows = np.arange(len(features))
     for name, share in point.phases:
+        # Shares are stated for the first budget, and grow in proportion with it.
         part = 1.0 if share is None else share / BUDGETS[0]
         keep = min(round(part * budget * n) - bought, len(rows))
         if share is None and point.diverse:
+            # `choose` refuses the -inf of overflowed scores.
             ranks = np.maximum(scores[name][rows], np.finfo(np.float32).min)
             found = choose(ranks, keep, features=features[rows])
             return rows[np.asarray(found.indices)]

@@ -111,6 +111,7 @@ def _target(
     logits = np.array(LEARNER.predict(params, jnp.asarray(x[left])))[0]
     lacking = np.bincount(y[first], minlength=source.n_classes) == 0
     logits[:, lacking] = logits[:, ~lacking].min(axis=1, keepdims=True)
+    # Laplace smoothing: the log prior of a class that is lacking stays finite.
     counts = np.bincount(y[first], minlength=source.n_classes) + 1
     return logits, counts / counts.sum()
 

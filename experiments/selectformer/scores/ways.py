@@ -85,6 +85,7 @@ def chosen(
         budget: How many to choose.
     """
     if way.kind is None:
+        # With equal scores the distance alone decides: k-centre greedy.
         alike = jnp.ones(len(features))
         return np.asarray(
             _diverse(alike, normalise(jnp.asarray(features)), 1.0, budget=budget)
@@ -93,6 +94,7 @@ def chosen(
     ranks = np.asarray(score(jnp.asarray(logits), way.kind, prior=given))
     predicted = None
     if way.balanced:
+        # The bootstrap set is skewed: without its prior, rare classes are predicted.
         predicted = np.argmax(logits - np.log(prior), axis=1)
     found = choose(
         ranks,
