@@ -27,15 +27,17 @@ def noise_words(result: Mycroft) -> str:
         "permuted, and its model is trained on them."
     ]
     for state, (theirs, random) in paper.DROPS.items():
-        at = SPOILT.index(state)
-        lost, lost_by_random = (a[:, 0] - a[:, at] for a in (published, held_out))
-        said = compared(
+        state_index = SPOILT.index(state)
+        lost, lost_by_random = (
+            a[:, 0] - a[:, state_index] for a in (published, held_out)
+        )
+        comparison = compared(
             "the loss of FuncFeat as published", lost, "that of random", lost_by_random
         )
         ours = significant_sign(lost - lost_by_random)
         order = "smaller" if theirs < random else "larger"
         parts.append(
-            sentence(f"with {state}, {said}")
+            sentence(f"with {state}, {comparison}")
             + (
                 " The order is the paper's."
                 if ours and ours == np.sign(theirs - random)

@@ -79,8 +79,8 @@ def look(
         oracles = [two_layers(net, samples) for samples in (owner.samples, hard)]
     else:
         oracles = [
-            gradients(net, samples, seen)
-            for samples, seen in ((owner.samples, features), (hard, hard_features))
+            gradients(net, samples, inputs)
+            for samples, inputs in ((owner.samples, features), (hard, hard_features))
         ]
     return View(
         labels=owner.samples[1],
@@ -168,9 +168,9 @@ def filled(rows: np.ndarray, others: np.ndarray, labels: np.ndarray) -> np.ndarr
     """
     more = []
     for c in np.unique(labels[others]):
-        mine, theirs = (some[labels[some] == c] for some in (rows, others))
-        missing = max(0, len(theirs) - len(mine))
-        more.append(theirs[~np.isin(theirs, mine)][:missing])
+        kept, candidates = (group[labels[group] == c] for group in (rows, others))
+        missing = max(0, len(candidates) - len(kept))
+        more.append(candidates[~np.isin(candidates, kept)][:missing])
     return np.concatenate([rows, *more])
 
 

@@ -22,8 +22,8 @@ def compared(
         unit: Of a hundredth.
         **about: Further fields of `Measured`.
     """
-    said = f"{what}: {points(values)} {unit}"
-    return Measured(key=key, values=defined(values), said=said, **about)
+    text = f"{what}: {points(values)} {unit}"
+    return Measured(key=key, values=defined(values), said=text, **about)
 
 
 def points(differences: np.ndarray) -> str:

@@ -129,16 +129,16 @@ def useful_settings(result: Mycroft) -> Iterator[Setting]:
 
 
 def _starved_settings(result: Mycroft) -> Iterator[Setting]:
-    for name, one in result.starved.items():
-        yield Setting(title(name), _scale(result.sizes), one)
+    for name, experiment in result.starved.items():
+        yield Setting(title(name), _scale(result.sizes), experiment)
 
 
 def on_choice(setting: Setting) -> Iterator[Measured]:
     """Yield Mycroft's lead at each budget, and its accuracy at the largest."""
-    one, leads = setting.found, setting.ahead().T
+    experiment, leads = setting.found, setting.ahead().T
     words = ", ".join(
         f"{points(line)} with {budget}"
-        for line, budget in zip(leads, one.budgets, strict=True)
+        for line, budget in zip(leads, experiment.budgets, strict=True)
     )
     yield Measured(
         key="budgets",
@@ -146,8 +146,11 @@ def on_choice(setting: Setting) -> Iterator[Measured]:
         said=f"Mycroft less random: {words}",
         **setting.about(),
     )
-    for at in np.flatnonzero(one.budgets == LARGEST):
-        reached, full = one.published[:, at, 0], one.everything[:, 0]
+    for b in np.flatnonzero(experiment.budgets == LARGEST):
+        reached, full = (
+            experiment.published[:, b, 0],
+            experiment.everything[:, 0],
+        )
         yield Measured(
             key="full",
             values=reached - ENOUGH / 100 * full,
@@ -199,15 +202,15 @@ def on_noise(
 
 def _design(result: Mycroft) -> Iterator[Measured]:
     spurious, cases = result.spurious, result.cases
-    at = int(np.argmin(np.abs(spurious.budgets - 32)))
+    b = int(np.argmin(np.abs(spurious.budgets - 32)))
     gradients = SPACES.index("grad_match")
-    by_step = spurious.useful_by_checkpoint[:, gradients, :, at]
+    by_step = spurious.useful_by_checkpoint[:, gradients, :, b]
     yield compared(
         "checkpoint",
         by_step[:, CHECKPOINT] - by_step[:, -1],
         f"useful after {spurious.steps[CHECKPOINT]} less after {spurious.steps[-1]} "
         "steps",
-        **_about(result, f"{spurious.budgets[at]} samples"),
+        **_about(result, f"{spurious.budgets[b]} samples"),
     )
     about = _about(result, f"{cases.budget} samples")
     tuned, scratch = cases.tuned[:, 1, 0], cases.retrained[:, 1, 0]
@@ -221,12 +224,14 @@ def _ranking(result: Mycroft) -> Measured:
     owners = result.owners
     ours = np.array(
         [
-            rank_correlation(one, full)
-            for one, full in zip(owners.published, owners.everything, strict=True)
+            rank_correlation(accuracies, full)
+            for accuracies, full in zip(
+                owners.published, owners.everything, strict=True
+            )
         ]
     )
-    at = METHODS.index("random")
-    random = owners.spearman[:, at]
+    random_index = METHODS.index("random")
+    random = owners.spearman[:, random_index]
     known = np.isfinite(ours - random)
     means = [
         f"{values[known].mean():.2f}" if known.any() else "undefined"
@@ -234,7 +239,7 @@ def _ranking(result: Mycroft) -> Measured:
     ]
     hits = [
         firsts(values, owners.everything)
-        for values in (owners.published, owners.accuracy[:, at])
+        for values in (owners.published, owners.accuracy[:, random_index])
     ]
     return Measured(
         key="owners",
@@ -258,8 +263,8 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
 def _on_stripes(result: Mycroft) -> Iterator[Measured]:
     """Yield other ways to match, small requests and answers, beside the published."""
     near, random = result.cases.unlabelled[..., 0].T
-    one = result.variants
-    main = _about(result, f"{one.main} samples")
+    variants = result.variants
+    main = _about(result, f"{variants.main} samples")
     yield compared("unlabelled", near - random, "retrieval less random", **main)
     everywhere = _about(result, "all budgets")
     for key, what in (
@@ -267,21 +272,24 @@ def _on_stripes(result: Mycroft) -> Iterator[Measured]:
         ("two layers", "two layers'"),
         ("craig", "CRAIG's"),
     ):
-        gain = one.accuracy[:, ALL.index(key)] - one.accuracy[:, ALL.index(PUBLISHED)]
+        gain = (
+            variants.accuracy[:, ALL.index(key)]
+            - variants.accuracy[:, ALL.index(PUBLISHED)]
+        )
         what = f"{what} less the code's"
         yield compared(key, gain.mean(axis=1), what, **everywhere)
     mycroft, by_chance = (
-        one.by_hard[:, WAYS.index(way)] for way in (PUBLISHED, "random")
+        variants.by_hard[:, WAYS.index(way)] for way in (PUBLISHED, "random")
     )
     lead = mycroft[:, 0] - by_chance[:, 0]
     yield compared("few", lead, "Mycroft less random", **main)
     lost, what = (
         mycroft[:, 0] - mycroft[:, -1],
-        f"{one.n_hard[0]} less {one.n_hard[-1]}",
+        f"{variants.n_hard[0]} less {variants.n_hard[-1]}",
     )
     yield compared("few, all", lost, what, **main)
     for i, name in enumerate(ANSWERS[1:], 1):
-        lost = one.answers[:, i] - one.answers[:, 0]
+        lost = variants.answers[:, i] - variants.answers[:, 0]
         yield compared(f"answer, {name}", lost, "spoilt less as it is", **main)
 
 

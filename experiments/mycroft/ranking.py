@@ -72,12 +72,12 @@ def owners_seed(
         name: new_owner(samples, 2, sizes, jax.random.fold_in(keys[1], i))
         for i, (name, samples) in enumerate(stock.items())
     }
-    found = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
+    appraisal = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
     published = []
     for owner in owners.values():
         rows = choose(PUBLISHED, look(owner, trainer.shared), sizes.main, keys[2])
         published.append(trainer.gain(take(owner.samples, rows))[0])
-    return {**found, "published": np.array(published)}
+    return {**appraisal, "published": np.array(published)}
 
 
 def disturb(x: np.ndarray, key: jax.Array) -> np.ndarray:

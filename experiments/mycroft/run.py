@@ -117,7 +117,7 @@ def run_mycroft(
             **({"classifiers": searched()} if name == "tabular" else {}),
         }
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (sizes, backgrounds, full)),
         seeds,
         file,
@@ -125,7 +125,7 @@ def run_mycroft(
         progress=progress,
         workers=workers,
     )
-    return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
+    return assemble(results, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
 
 
 def _jobs(sizes: Sizes, backgrounds: Sizes, full: bool) -> dict[str, Job]:

@@ -146,7 +146,7 @@ def draw_backgrounds(
     x, y = take(data, np.flatnonzero(np.isin(data[1], pair)))
     y = (y == pair[1]).astype(y.dtype)
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), len(y)))
-    own, order = deal(y, order, np.full(2, sizes.own))
+    own_rows, order = deal(y, order, np.full(2, sizes.own))
     pools = []
     for _ in range(2):
         rows, order = deal(y, order, np.full(2, sizes.offered // 2))
@@ -161,7 +161,7 @@ def draw_backgrounds(
         return see(striped), y[rows]
 
     trainer = hire(
-        before(own, False),
+        before(own_rows, False),
         before(val, True),
         before(test, np.arange(len(test)) % 2 == 0),
         wanted=np.arange(2),

@@ -89,9 +89,11 @@ def variants_seed(
     random = [choose("random", view, budget, keys[2]) for budget in sizes.budgets]
     by_hard = np.zeros((len(WAYS), len(requests(sizes))))
     for h, n in enumerate(requests(sizes)):
-        some = look(owner, take(shared, _first_of_each(shared[1], n)))
+        request_view = look(owner, take(shared, _first_of_each(shared[1], n)))
         for i, how in enumerate(WAYS):
-            by_hard[i, h] = gain(take(offer, choose(how, some, sizes.main, keys[2])))
+            by_hard[i, h] = gain(
+                take(offer, choose(how, request_view, sizes.main, keys[2]))
+            )
     sent = take(offer, choose(PUBLISHED, view, sizes.main, keys[2]))
     return {
         "accuracy": np.array([[gain(take(offer, r)) for r in line] for line in chosen]),

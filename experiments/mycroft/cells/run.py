@@ -226,26 +226,26 @@ def fitted(
     """
     counts = np.bincount(y)
     least, n_classes, n = int(counts.min()), len(counts), len(y)
-    own, share = round(0.3 * least), round(0.3 * least)
+    n_own, share = round(0.3 * least), round(0.3 * least)
     if not paper:
-        own, share = min(sizes.own, round(0.1 * least)), min(600, share)
-    if own < _FEWEST:
+        n_own, share = min(sizes.own, round(0.1 * least)), min(600, share)
+    if n_own < _FEWEST:
         raise ValueError(
             f"--data {data!r} must hold {10 * _FEWEST} samples or more of each of its "
             f"{n_classes} classes, got {least} of class {int(counts.argmin())}"
         )
     test = round(0.1 * n) if paper else min(sizes.test, round(0.1 * n))
-    rest = n - n_classes * (own + share) - test
+    remaining = n - n_classes * (n_own + share) - test
     offered = n_classes * share
     grown = max(1.0, offered / sizes.offered)
     larger = dataclasses.replace(
         sizes,
-        own=own,
+        own=n_own,
         offered=offered,
         test=test,
-        val=rest if paper else min(sizes.val, rest),
+        val=remaining if paper else min(sizes.val, remaining),
         weak=max(1, round(_WEAK * n_classes)),
-        first=steps_for(n_classes * own, 4 * sizes.epochs, sizes.first),
+        first=steps_for(n_classes * n_own, 4 * sizes.epochs, sizes.first),
         cycles=tuple(round(grown * steps) for steps in sizes.cycles),
     )
     part = min(1.0, 2 * int(np.sort(counts)[-2]) / _STRIPED)
@@ -283,8 +283,8 @@ def _largest(y: np.ndarray) -> tuple[int, int]:
 
 def _read(data: str, target: str | None, side: int, progress: bool) -> Read:
     if target is None:
-        one, x = read_images(data, side=side, progress=progress)
-        y = np.concatenate([one.train.y, one.test.y]).astype(int)
-        return Read(x[..., 0] if x.shape[-1] == 1 else x, y, None, one.digest)
+        dataset, x = read_images(data, side=side, progress=progress)
+        y = np.concatenate([dataset.train.y, dataset.test.y]).astype(int)
+        return Read(x[..., 0] if x.shape[-1] == 1 else x, y, None, dataset.digest)
     cell = read_cell(data, target, kind="image", progress=progress)
     return Read(cell.images(), cell.y.astype(int), cell.encoded, cell.digest)

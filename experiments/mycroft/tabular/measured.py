@@ -65,8 +65,8 @@ def on_rows(result: Tabular) -> Iterator[Measured]:
     yield compared("total variation", further, what, unit=_F1, **about)
     if "XGBoost" in result.classifiers:
         yield _classifiers(result)
-    everything, at = result.everything, SELECTORS.index("binning distance")
-    ahead = (result.f1[..., at, 0] >= USEFUL) & (everything < USEFUL)
+    everything, selector_index = result.everything, SELECTORS.index("binning distance")
+    ahead = (result.f1[..., selector_index, 0] >= USEFUL) & (everything < USEFUL)
     counts = ahead.sum(axis=(1, 2))
     yield Measured(
         key="sometimes",
@@ -150,8 +150,8 @@ def on_other_rows(result: Tabular) -> Iterator[Measured]:
             yield _beside(result, name, lead, how)
     for name, ranking in RANKED.items():
         yield _beside(result, name, score(ranking) - score(mycroft))
-    for at in np.flatnonzero(result.budgets == MANY):
-        gap = score(mycroft) - m.f1[:, SELECTORS.index("random"), at]
+    for b in np.flatnonzero(result.budgets == MANY):
+        gap = score(mycroft) - m.f1[:, SELECTORS.index("random"), b]
         what = "Mycroft less random"
         yield compared("many", gap, what, unit=_F1, **_about(result))
 

@@ -64,8 +64,8 @@ class Paths:
         """Average over the cases of each seed: `[S, P, O, ...]` to `[S, ...]`."""
         return np.stack(
             [
-                one[some].mean(axis=0)
-                for one, some in zip(values, self.cases(), strict=True)
+                seed_values[is_case].mean(axis=0)
+                for seed_values, is_case in zip(values, self.cases(), strict=True)
             ]
         )
 
@@ -99,7 +99,7 @@ def paths_of(
     """Run `paths_seed` on any table, with any sizes (those that `deal` takes)."""
     market, shares, lots = dealt(seed, table, sizes)
     shape = len(market.hard), len(market.offered)
-    found = {
+    fields = {
         "alone": np.full((*shape, len(WAYS)), np.nan),
         "hits": np.full((*shape, len(WAYS)), np.nan),
         "combined": np.full((*shape, len(OTHERS), len(SPLITS)), np.nan),
@@ -117,17 +117,19 @@ def paths_of(
             # Ways that choose on or off the path need a full budget on both sides.
             if min(same.sum(), (~same).sum()) < BUDGET:
                 continue
-            found["on_path"][p, o] = same.mean()
-            found["features"][p, o] = features_asked(offer, hard.x)
+            fields["on_path"][p, o] = same.mean()
+            fields["features"][p, o] = features_asked(offer, hard.x)
             nearest = rank("binning distance", offer, hard, max(SPLITS), lots[p, o])
-            for name, at, chosen in _choices(nearest, same, lots[p, o]):
-                sent.append((name, (p, o, *at), rows[chosen]))
-    scores = Retrainer(table, market, seed)((at[0], rows, TREE) for _, at, rows in sent)
-    for (name, at, rows), score in zip(sent, scores, strict=True):
-        found[name][at] = score
+            for name, index, chosen in _choices(nearest, same, lots[p, o]):
+                sent.append((name, (p, o, *index), rows[chosen]))
+    scores = Retrainer(table, market, seed)(
+        (index[0], rows, TREE) for _, index, rows in sent
+    )
+    for (name, index, rows), score in zip(sent, scores, strict=True):
+        fields[name][index] = score
         if name == "alone":
-            found["hits"][at] = np.mean(table.kind[rows] == at[0])
-    return {"shares": shares, **found}
+            fields["hits"][index] = np.mean(table.kind[rows] == index[0])
+    return {"shares": shares, **fields}
 
 
 def on_path(offer: Offer, hard: np.ndarray) -> np.ndarray:

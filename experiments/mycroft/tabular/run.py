@@ -192,18 +192,18 @@ def run_seed(
     chosen = {}
 
     def jobs():
-        for at, rows in choose_all(table, market, lot, budgets, seed, full=full):
-            chosen[at] = rows
-            yield at[0], rows, TREE
+        for index, rows in choose_all(table, market, lot, budgets, seed, full=full):
+            chosen[index] = rows
+            yield index[0], rows, TREE
 
     retrain = Retrainer(table, market, seed)
     everything = retrain.with_all_pairs()
     f1 = np.full((*everything.shape, len(SELECTORS), len(budgets)), np.nan)
     hits = np.full_like(f1, np.nan)
     scores = retrain(jobs())
-    for (at, rows), score in zip(chosen.items(), scores, strict=True):
-        f1[at] = score
-        hits[at] = np.mean(table.kind[rows] == at[0])
+    for (index, rows), score in zip(chosen.items(), scores, strict=True):
+        f1[index] = score
+        hits[index] = np.mean(table.kind[rows] == index[0])
 
     models = first_models() if models is None else models
     by_classifier = np.full((len(models), *everything.shape, 3), np.nan)

@@ -184,8 +184,8 @@ _covered: Callable[..., Any] = jax.jit(coverage, static_argnames=("budget",))
 def mix(first: np.ndarray, second: np.ndarray, budget: int) -> np.ndarray:
     """Take half a budget from one ranking, and the rest from another, no one twice."""
     half = first[: -(-budget // 2)]
-    rest = second[~np.isin(second, half)]
-    return np.concatenate([half, rest[: budget - len(half)]])
+    others = second[~np.isin(second, half)]
+    return np.concatenate([half, others[: budget - len(half)]])
 
 
 def choose_all(
@@ -233,8 +233,8 @@ def choose_all(
             for k, name in enumerate(SELECTORS):
                 for b, budget in enumerate(budgets):
                     if name in MIXTURES and (full or b == 0):
-                        one, two = MIXTURES[name]
-                        picked = mix(order[one], order[two], budget)
+                        first, second = MIXTURES[name]
+                        picked = mix(order[first], order[second], budget)
                     elif name in RANKINGS and len(order[name]) >= budget:
                         picked = order[name][:budget]
                     else:

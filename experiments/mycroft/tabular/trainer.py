@@ -134,5 +134,5 @@ def _f1(true: np.ndarray, predicted: np.ndarray) -> float:
 
     scikit-learn's took 1 ms in a single measurement.
     """
-    found = np.sum(true & predicted)
-    return float(2 * found / (true.sum() + predicted.sum()))
+    true_positives = np.sum(true & predicted)
+    return float(2 * true_positives / (true.sum() + predicted.sum()))

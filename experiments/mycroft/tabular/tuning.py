@@ -38,7 +38,7 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
     retrain = Retrainer(table, market, DEAL)
     score = lambda model: float(np.mean(retrain((p, r, model) for p, r in jobs)))
     return [
-        max([(name, one) for one in GRID[name]], key=score)
+        max([(name, settings) for settings in GRID[name]], key=score)
         for name in classifiers_here()
     ]
 
