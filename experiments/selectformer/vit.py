@@ -45,13 +45,13 @@ def pretrained(*, n_classes: int) -> Target:
     Raises:
         FileNotFoundError: If mnist is not prepared; it names the command.
     """
-    found = remembered(
+    stored = remembered(
         cache_folder("experiments") / "vit.npz",
         {"config": repr(CONFIG), "training": _TRAINING, "digits": _DIGITS},
         _pretrain,
     )
     graphdef, params = _digits_model()
-    leaves = [found[str(i)] for i in range(len(found))]
+    leaves = [stored[str(i)] for i in range(len(stored))]
     # Leaves are stored by position, so that a fresh model has to give the structure.
     params = jax.tree.unflatten(jax.tree.structure(params), map(jnp.asarray, leaves))
     model = Classifier(CONFIG, n_classes, read="mean", rngs=nnx.Rngs(1))

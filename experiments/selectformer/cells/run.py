@@ -96,10 +96,10 @@ def run_cell(
     cell = read_cell(data, target, progress=progress)
     compared = ways(cell.target.config, paper=paper)
     _log.info("%s", _announced(cell, compared, seeds))
-    found = []
+    results = []
     for seed in seeds:
-        found.append(trial(cell, compared, int(seed), Path(folder)))
-        _log.info("seed %d is done, %d of %d", seed, len(found), len(seeds))
+        results.append(trial(cell, compared, int(seed), Path(folder)))
+        _log.info("seed %d is done, %d of %d", seed, len(results), len(seeds))
     name = called(cell.target.config) or Path(target).resolve().name
     return CellResult(
         data=data,
@@ -109,7 +109,7 @@ def run_cell(
         compared=compared,
         made=cuts(compared.values()),
         tested=len(cell.y) - cell.train,
-        **stacked(found),
+        **stacked(results),
     )
 
 

@@ -40,14 +40,14 @@ def prices(
         pool: Name of the pool that they are from.
         points: By name.
     """
-    found: dict[str, dict[str, Price]] = {}
+    by_engine: dict[str, dict[str, Price]] = {}
     for engine in ENGINES:
         front = search(result, pool, engine, points=points, phases=1)
-        found[engine] = {
+        by_engine[engine] = {
             name: Price(0.0, 0.0) if points[name].published else Price(s.bytes, s.hours)
             for name, s in front.compared.items()
         }
-    return found
+    return by_engine
 
 
 def search(

@@ -118,11 +118,13 @@ class Maker:
         Those that learn from the same samples are fitted in one loop.
         """
         groups: dict[tuple[bool, Source, int], dict[str, Spec]] = {}
-        for name, one in candidates.items():
-            if isinstance(one.spec, Spec):
-                group = groups.setdefault((one.backbone, one.source, one.n_points), {})
-                group[name] = one.spec
-        key, made = jax.random.fold_in(self.key, 0), dict[str, Proxy]()
+        for name, candidate in candidates.items():
+            if isinstance(candidate.spec, Spec):
+                group = groups.setdefault(
+                    (candidate.backbone, candidate.source, candidate.n_points), {}
+                )
+                group[name] = candidate.spec
+        key, proxies = jax.random.fold_in(self.key, 0), dict[str, Proxy]()
         for (backbone, source, n_points), specs in groups.items():
             target = self._sub_model if backbone else self.target
             fitted = emulate(
@@ -134,8 +136,8 @@ class Maker:
                 backbone=self._cut(target, _whole(target)) if backbone else None,
                 seeds=STARTS,
             )
-            made |= zip(specs, fitted, strict=True)
-        return made
+            proxies |= zip(specs, fitted, strict=True)
+        return proxies
 
     def train(self, one: Candidate, untrained: Proxy | None, i: int) -> Trained:
         """Train a candidate as it is, and ask the library's guard.

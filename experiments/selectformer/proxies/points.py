@@ -79,7 +79,9 @@ class Candidate:
         trainings = [
             dataclasses.replace(self.training, learning_rate=rate) for rate in RATES
         ]
-        return tuple(dataclasses.replace(self, training=one) for one in trainings)
+        return tuple(
+            dataclasses.replace(self, training=training) for training in trainings
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,33 +312,33 @@ def points(*, full: bool) -> dict[str, Point]:
 
 def _variants() -> dict[str, Point]:
     """Return the paper's ablations, and the widths of its Table 5."""
-    found = {
-        name: Point(f"The paper's last phase, {said}", ((name, None),), "variant")
-        for name, said in (
+    variants = {
+        name: Point(f"The paper's last phase, {says}", ((name, None),), "variant")
+        for name, says in (
             ("NoAttnSM", "its softmax exact"),
             ("NoAttnLN", "its norms exact"),
             ("NoApprox", "nothing emulated"),
             ("1 layer d=16", "1 layer of 3"),
         )
     }
-    for name, said in _OPTION_SAYS.items():
+    for name, says in _OPTION_SAYS.items():
         phases = ((f"{name}, d=2", 0.3), (f"{name}, d=16", None))
-        found[f"paper, {name}"] = Point(said, phases, "variant")
+        variants[f"paper, {name}"] = Point(says, phases, "variant")
     last = {2: "last d=2", 4: "last d=4", 8: "d=8", 16: "d=16"}
     for width in (2, 4, 8):
-        found[f"d = {width}"] = Point(
+        variants[f"d = {width}"] = Point(
             f"The paper's last phase, d = {width}", ((last[width], None),), "variant"
         )
     for first, second in ((2, 2), (2, 8), (4, 16)):
-        found[f"d = {first}, {second}"] = Point(
+        variants[f"d = {first}, {second}"] = Point(
             f"The paper's two phases, d = {first}, {second}",
             ((f"d={first}", 0.3), (last[second], None)),
             "variant",
         )
     for middle, end in ((2, 2), (2, 8), (2, 16), (8, 8), (16, 16)):
-        found[f"d = 2, {middle}, {end}"] = Point(
+        variants[f"d = 2, {middle}, {end}"] = Point(
             f"The paper's three phases, d = 2, {middle}, {end}",
             (("d=2", 0.5), (last[middle], 0.3), (last[end], None)),
             "variant",
         )
-    return found
+    return variants

@@ -122,10 +122,10 @@ class Proxies:
             pool: Its name.
             seeds: Places in `seeds`.
         """
-        found = self.pools[pool]
-        fields = [field.name for field in dataclasses.fields(found)]
-        some = ProxyPool(**{name: getattr(found, name)[seeds] for name in fields})
-        return dataclasses.replace(self, seeds=self.seeds[seeds], pools={pool: some})
+        results = self.pools[pool]
+        fields = [field.name for field in dataclasses.fields(results)]
+        subset = ProxyPool(**{name: getattr(results, name)[seeds] for name in fields})
+        return dataclasses.replace(self, seeds=self.seeds[seeds], pools={pool: subset})
 
     def rehearsal(self, pool: str, *, searched: Sequence[str]) -> Rehearsal:
         """Return the scores of a pool's candidates as a rehearsal of schedules.
@@ -134,25 +134,29 @@ class Proxies:
             pool: Its name.
             searched: Candidates to search among; the others can only be compared.
         """
-        found = self.pools[pool]
-        made = candidates(sources.kind(pool), full=self.full)
+        results = self.pools[pool]
+        by_name = candidates(sources.kind(pool), full=self.full)
         return Rehearsal(
             candidates={
-                name: Phase(one.spec, goal=one.goal, training=one.training)
-                for name, one in made.items()
+                name: Phase(
+                    candidate.spec, goal=candidate.goal, training=candidate.training
+                )
+                for name, candidate in by_name.items()
             },
             manifests={
                 name: Manifest.from_json(str(text))
-                for name, text in zip(self.candidates, found.manifests[0], strict=True)
+                for name, text in zip(
+                    self.candidates, results.manifests[0], strict=True
+                )
             },
-            scores=found.scores,
-            oracle=found.oracle,
+            scores=results.scores,
+            oracle=results.oracle,
             failures={
                 name: f"refused in {count} of {len(self.seeds)} seeds"
                 if name in searched
                 else "not searched"
                 for name, count in zip(
-                    self.candidates, found.refused.sum(axis=0).tolist(), strict=True
+                    self.candidates, results.refused.sum(axis=0).tolist(), strict=True
                 )
                 if count or name not in searched
             },
@@ -231,12 +235,14 @@ def run_proxies(
         name: str, seed: int, stem: str = "proxies"
     ) -> tuple[Path, dict[str, Any]]:
         path = Path(folder) / f"{stem}-{name}-{'full-' if full else ''}{seed}.npz"
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         return path, {
-            "candidates": {key: repr(one) for key, one in made.items()},
-            "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
+            "candidates": {key: repr(candidate) for key, candidate in by_name.items()},
+            "tries": {
+                k: [repr(setting) for setting in c.tries()] for k, c in by_name.items()
+            },
             "held out": [HELD_OUT, JUDGED, STARTS],
-            "points": {key: repr(one) for key, one in compared.items()},
+            "points": {key: repr(point) for key, point in compared.items()},
             "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "text": [LENGTH, LAYERS],
             "learner": repr(MODEL),
@@ -256,17 +262,17 @@ def run_proxies(
         **options,
     )
     judged = {name: runs[0]["judged"] for name, runs in searched.items()}
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (full, progress, judged)), seeds, file, label="Proxies", **options
     )
-    for name, runs in found.items():
-        found[name] = [{**run, "judged": judged[name]} for run in runs]
+    for name, runs in results.items():
+        results[name] = [{**run, "judged": judged[name]} for run in runs]
     return Proxies(
         seeds=np.asarray(seeds),
         full=full,
         points=tuple(compared),
         candidates=tuple(candidates("text", full=full)),
-        pools={name: ProxyPool(**stacked(runs)) for name, runs in found.items()},
+        pools={name: ProxyPool(**stacked(runs)) for name, runs in results.items()},
     )
 
 
@@ -277,12 +283,12 @@ def _jobs(
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         other = _other(name, progress)
         return lambda seed: trials.trial(
             read[name],
             other,
-            made,
+            by_name,
             points(full=full),
             judged[name],
             seed,
@@ -297,9 +303,9 @@ def _searches(full: bool, progress: bool) -> dict[str, Job]:
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         other = _other(name, progress)
-        return lambda seed: trials.settings(read[name], other, made, most(full=full))
+        return lambda seed: trials.settings(read[name], other, by_name, most(full=full))
 
     return {name: job(name) for name in read}
 

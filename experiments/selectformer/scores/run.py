@@ -104,7 +104,7 @@ def run_accuracy(
         path = Path(folder) / f"{name}-{'full-' if full else ''}{seed}.npz"
         return path, {**about, "seed": seed}
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (most, progress)),
         seeds,
         file,
@@ -114,7 +114,7 @@ def run_accuracy(
     )
     return Accuracy(
         seeds=np.asarray(seeds),
-        pools={name: Purchases(**stacked(runs)) for name, runs in found.items()},
+        pools={name: Purchases(**stacked(runs)) for name, runs in results.items()},
     )
 
 

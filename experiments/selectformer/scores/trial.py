@@ -52,10 +52,11 @@ def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
     x, y = source.x[pool.rows], source.y[pool.rows]
     n = len(y)
     first = draw_bootstrap(keys[1], n, BOOTSTRAP)
-    left = np.setdiff1d(np.arange(n), first)
-    logits, prior = _target(source, x, y, first, left)
+    remaining = np.setdiff1d(np.arange(n), first)
+    logits, prior = _target(source, x, y, first, remaining)
     orders = [
-        left[np.asarray(jax.random.permutation(key, len(left)))] for key in keys[2:]
+        remaining[np.asarray(jax.random.permutation(key, len(remaining)))]
+        for key in keys[2:]
     ]
 
     def bought(rows: np.ndarray) -> np.ndarray:
@@ -70,22 +71,24 @@ def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
     ]
     ways = [
         bought(
-            left[chosen(way, logits, x[left], prior, round(budget * n) - len(first))]
+            remaining[
+                chosen(way, logits, x[remaining], prior, round(budget * n) - len(first))
+            ]
         )
         for budget in BUDGETS
         for way in WAYS.values()
     ]
     others = [np.ones(n, bool), bought(first)]
     utility = ModelUtility(MODEL, x, y, source.x[pool.test], source.y[pool.test])
-    found = accuracies(utility, [*random, *ways, *others])
+    utilities = accuracies(utility, [*random, *ways, *others])
     several = len(BUDGETS) + len(LARGER)
     split = several * DRAWS
     is_rare = y != pool.kept
     return {
-        "random": found[:split].reshape(several, DRAWS),
-        "ways": found[split:-2].reshape(len(BUDGETS), len(WAYS)),
-        "pool": found[-2],
-        "bootstrap": found[-1],
+        "random": utilities[:split].reshape(several, DRAWS),
+        "ways": utilities[split:-2].reshape(len(BUDGETS), len(WAYS)),
+        "pool": utilities[-2],
+        "bootstrap": utilities[-1],
         "rare": np.array([is_rare[mask].mean() for mask in ways]).reshape(
             len(BUDGETS), len(WAYS)
         ),

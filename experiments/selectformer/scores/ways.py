@@ -90,16 +90,16 @@ def chosen(
         return np.asarray(
             _diverse(alike, normalise(jnp.asarray(features)), 1.0, budget=budget)
         )
-    given = prior if way.kind == "prior_entropy" else None
-    ranks = np.asarray(score(jnp.asarray(logits), way.kind, prior=given))
+    used_prior = prior if way.kind == "prior_entropy" else None
+    ranks = np.asarray(score(jnp.asarray(logits), way.kind, prior=used_prior))
     predicted = None
     if way.balanced:
         # The bootstrap set is skewed: without its prior, rare classes are predicted.
         predicted = np.argmax(logits - np.log(prior), axis=1)
-    found = choose(
+    choice = choose(
         ranks,
         budget,
         features=features if way.diverse else None,
         predicted=predicted,
     )
-    return np.asarray(found.indices)
+    return np.asarray(choice.indices)
