@@ -133,14 +133,14 @@ def counted(
         rows: Samples of the pool.
     """
     bought = round(BOOTSTRAP * rows)
-    left, size, rounds, seconds = rows - bought, 0.0, 0.0, 0.0
+    remaining, size, rounds, seconds = rows - bought, 0.0, 0.0, 0.0
     for i, phase in enumerate(phases):
         share = SHARE if i == len(phases) - 1 else FIRST
         keep = round(share * rows) - bought
-        forward = cost(phase, left, NETWORK, engine=engine, batch_size=BATCH)
-        choice = choice_cost(left, keep, NETWORK, engine=engine)
+        forward = cost(phase, remaining, NETWORK, engine=engine, batch_size=BATCH)
+        choice = choice_cost(remaining, keep, NETWORK, engine=engine)
         size += forward.bytes + choice.bytes
         rounds += forward.rounds + choice.rounds
         seconds += (forward.seconds or 0.0) + (choice.seconds or 0.0)
-        left = keep
+        remaining = keep
     return Counted(size, rounds, seconds / 3600)
