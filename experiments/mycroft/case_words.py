@@ -1,4 +1,4 @@
-"""What the case studies and the ranking came to, in words."""
+"""Sentences on the results of the case studies and of the ranking of owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .words import trend
 
 
 def noise_words(result: Mycroft) -> str:
-    """Say what spoiling all of the owner's samples costs."""
+    """Describe the accuracy lost by spoiling all of the owner's samples."""
     cases = result.cases
     held_out = cases.by_spoiling[:, :, SELECTORS.index("random"), 0]
     published = cases.published[..., 0]
@@ -27,15 +27,17 @@ def noise_words(result: Mycroft) -> str:
         "permuted, and its model is trained on them."
     ]
     for state, (theirs, random) in paper.DROPS.items():
-        at = SPOILT.index(state)
-        lost, lost_by_random = (a[:, 0] - a[:, at] for a in (published, held_out))
-        said = compared(
+        state_index = SPOILT.index(state)
+        lost, lost_by_random = (
+            a[:, 0] - a[:, state_index] for a in (published, held_out)
+        )
+        comparison = compared(
             "the loss of FuncFeat as published", lost, "that of random", lost_by_random
         )
         ours = significant_sign(lost - lost_by_random)
         order = "smaller" if theirs < random else "larger"
         parts.append(
-            sentence(f"with {state}, {said}")
+            sentence(f"with {state}, {comparison}")
             + (
                 " The order is the paper's."
                 if ours and ours == np.sign(theirs - random)
@@ -59,7 +61,7 @@ def noise_words(result: Mycroft) -> str:
 
 
 def label_words(result: Mycroft) -> str:
-    """Say what retrieval by pixels does where there are no labels."""
+    """Compare retrieval by pixels, without labels, with random choice and FuncFeat."""
     cases = result.cases
     near, random = cases.unlabelled[:, 0, 0], cases.unlabelled[:, 1, 0]
     return (
@@ -84,7 +86,7 @@ def label_words(result: Mycroft) -> str:
 
 
 def model_words(result: Mycroft) -> str:
-    """Say what fine-tuning, another model and the checkpoint change."""
+    """Describe the effect of fine-tuning, another architecture and the checkpoint."""
     cases = result.cases
     clean, other = cases.by_spoiling[:, 0, ..., 0], cases.other_model[..., 0]
     ratio = cases.steps_retrained.mean() / cases.steps_tuned.mean()

@@ -26,7 +26,7 @@ OTHER = {"cnn": "mlp", "mlp": "cnn"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cases:
-    """What came of them, for each of S seeds, at one budget.
+    """Results of the case studies, for each of S seeds, at one budget.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, and on test samples of all classes.
@@ -34,10 +34,10 @@ class Cases:
     Attributes:
         budget: Samples that the owner may send.
         steps: Steps of the owner's training at each checkpoint, `[C]`.
-        nothing: Accuracy after fine-tuning on what the trainer has, `[S, 2]`.
+        nothing: Accuracy after fine-tuning on the trainer's own samples, `[S, 2]`.
         by_spoiling: With what each of `SELECTORS` chose, and with everything, where all
             of the owner's samples are as `SPOILT` says, `[S, 3, 5, 2]`.
-        right: Share of right labels in what was sent, of the same shape but for the
+        right: Share of right labels in the samples sent, of the same shape but for the
             last axis; NaN where nothing was sent.
         published: With what FuncFeat as published chose, where all of the owner's
             samples are as `SPOILT` says, `[S, 3, 2]`.
@@ -46,7 +46,7 @@ class Cases:
         pseudo_right: Share of right pseudo-labels in those, `[S, 2]`.
         retrained: After training from scratch, with `RETRAINED`, `[S, 4, 2]`.
         tuned: The same after fine-tuning, `[S, 4, 2]`.
-        steps_tuned: Steps of a fine-tuning with what was chosen, `[S]`.
+        steps_tuned: Steps of a fine-tuning with the chosen samples, `[S]`.
         steps_retrained: Steps of a training from scratch with it, `[S]`.
         other_model: With what each of `SPACES` chose, where the owner's model is of the
             `OTHER` kind, `[S, 3, 2]`.
@@ -81,7 +81,7 @@ def cases_seed(
     """Run the case studies once; the fields of `Cases` without their first axis.
 
     Args:
-        data: What is dealt to trainer and owner.
+        data: Samples to deal to trainer and owner.
         sizes: How large the experiment is.
         seed: Of all draws.
         pair: The two classes.
@@ -114,6 +114,7 @@ def cases_seed(
     retrained = []
     for rows in sets:
         samples = joined(trainer.own, take(offer, rows))
+        # From scratch: the steps of the first training and of a fine-tuning together.
         steps = sizes.first + steps_for(len(samples[1]), sizes.epochs, sizes.min_steps)
         net = fresh.trained(*samples, steps, trainer.key)
         retrained.append(trainer.accuracy(net))

@@ -96,11 +96,11 @@ DIFFERENCES = (
         "ten in all, of which Mycroft chooses 0, 3, 5, 7 or 10",
     ),
 )
-"""What differs from the paper, as rows of a table."""
+"""Differences from the paper, as rows of a table."""
 
 
 def mycroft_chapters(result: Mycroft) -> list[Chapter]:
-    """Tell what came of the experiments, beside what the paper reports.
+    """Report the results of the experiments beside the paper's.
 
     Returns:
         A chapter on images, and one on tables if there are such results.
@@ -113,7 +113,7 @@ def mycroft_chapters(result: Mycroft) -> list[Chapter]:
 
 
 def mycroft_chapter(result: Mycroft) -> Chapter:
-    """Tell what came of the claims and of the vision experiments."""
+    """Report the claims and the results of the vision experiments."""
     claims, ours, n = paper_claims(result), own_claims(result), len(result.seeds)
     untested, pictures = untested_table(claims), spurious_figures(result)
     blocks = (
@@ -184,7 +184,8 @@ def mycroft_chapter(result: Mycroft) -> Chapter:
         "sizes": dataclasses.asdict(result.sizes),
         "sizes_of_backgrounds": dataclasses.asdict(result.backgrounds),
         "starved": {
-            name: dataclasses.asdict(one) for name, one in result.starved.items()
+            name: dataclasses.asdict(experiment)
+            for name, experiment in result.starved.items()
         },
         "foreign": None
         if result.foreign is None
@@ -211,7 +212,8 @@ def _beside(result: Mycroft) -> str:
     lead = np.mean([a - b for a, b in theirs])
     dogs = np.mean([a - b for a, b in paper.DOGS_AND_WOLVES])
     ours = [
-        f"{_lead(one):+.1f} on {title(name)}" for name, one in result.starved.items()
+        f"{_lead(experiment):+.1f} on {title(name)}"
+        for name, experiment in result.starved.items()
     ]
     ours += [f"{_lead(s.found):+.1f} on {s.where}" for s in useful_settings(result)]
     return (
@@ -225,8 +227,8 @@ def _beside(result: Mycroft) -> str:
 
 def _lead(one: Starved | Spurious) -> float:
     """Return Mycroft's mean lead over random in points, at budgets of the paper."""
-    some = one.budgets <= LARGEST
-    ahead = one.published[:, some, 0] - one.accuracy[:, -1, some, 0]
+    mask = one.budgets <= LARGEST
+    ahead = one.published[:, mask, 0] - one.accuracy[:, -1, mask, 0]
     return 100 * float(ahead.mean())
 
 
@@ -240,18 +242,22 @@ def _starved_words(result: Mycroft) -> str:
         f"misclassified validation samples of these, {sizes.shared} of them shared. "
         f"The trainer's {sizes.val} validation samples are not trained on."
     ]
-    for name, one in result.starved.items():
-        some = one.budgets <= LARGEST
-        accuracy = one.accuracy[:, :, some, 0].mean(2)
-        published = one.published[:, some, 0].mean(1)
-        last = one.accuracy[:, :, some][:, :, -1, 1].mean(0)
-        test = one.nothing[:, 1].mean(), *last, one.everything[:, 1].mean()
+    for name, experiment in result.starved.items():
+        mask = experiment.budgets <= LARGEST
+        accuracy = experiment.accuracy[:, :, mask, 0].mean(2)
+        published = experiment.published[:, mask, 0].mean(1)
+        last = experiment.accuracy[:, :, mask][:, :, -1, 1].mean(0)
+        test = (
+            experiment.nothing[:, 1].mean(),
+            *last,
+            experiment.everything[:, 1].mean(),
+        )
         parts.append(
             f"On {title(name)} the model has an accuracy of "
-            f"{one.weak_before.mean():.0%} on starved and "
-            f"{one.strong_before.mean():.0%} on other classes, and "
-            f"{one.n_held_out.min()} to {one.n_held_out.max()} hard samples are held "
-            "out. "
+            f"{experiment.weak_before.mean():.0%} on starved and "
+            f"{experiment.strong_before.mean():.0%} on other classes, and "
+            f"{experiment.n_held_out.min()} to {experiment.n_held_out.max()} hard "
+            "samples are held out. "
             + sentence(
                 f"with budgets up to {LARGEST}, on average, "
                 + compared("FuncFeat", accuracy[:, 0], "random", accuracy[:, -1]),
@@ -261,13 +267,13 @@ def _starved_words(result: Mycroft) -> str:
                 compared("FuncFeat", accuracy[:, 0], "retrieval", accuracy[:, 2]),
             )
             + f" On test samples of all classes the accuracy is {test[0]:.1%} with "
-            f"nothing, {test[1]:.1%} with {one.budgets[some][-1]} samples by FuncFeat, "
-            f"{test[4]:.1%} by random, and {test[5]:.1%} with everything."
+            f"nothing, {test[1]:.1%} with {experiment.budgets[mask][-1]} samples by "
+            f"FuncFeat, {test[4]:.1%} by random, and {test[5]:.1%} with everything."
         )
-        short = (one.sent < one.budgets).any((0, 2))
+        short = (experiment.sent < experiment.budgets).any((0, 2))
         if short.any():
             names = listed([NAMES[SELECTORS[i]] for i in np.flatnonzero(short)])
-            least = (one.sent / one.budgets).min()
+            least = (experiment.sent / experiment.budgets).min()
             parts.append(
                 f"Not all budgets were used up: {names} sent as little as {least:.0%} "
                 "of one, where no sample was left that would help to match, or none of "
@@ -282,10 +288,10 @@ def _matched_words(result: Mycroft) -> str:
     clauses = []
     for how, share in zip(SELECTORS, shares, strict=True):
         half = np.flatnonzero(share >= 0.5)
-        at = half[0] if len(half) else -1
+        b = half[0] if len(half) else -1
         clauses.append(
-            f"{NAMES[how]} does so in {share[at]:.0%} of the runs with at most "
-            f"{budgets[at]}"
+            f"{NAMES[how]} does so in {share[b]:.0%} of the runs with at most "
+            f"{budgets[b]}"
         )
     return (
         "Full information counts as matched where the accuracy with the samples sent "
@@ -294,48 +300,52 @@ def _matched_words(result: Mycroft) -> str:
 
 
 def _spurious_words(result: Mycroft) -> str:
-    one, sizes = result.spurious, result.backgrounds
-    accuracy = one.accuracy[..., 0].mean(2)
-    published = one.published[..., 0].mean(1)
+    spurious, sizes = result.spurious, result.backgrounds
+    accuracy = spurious.accuracy[..., 0].mean(2)
+    published = spurious.published[..., 0].mean(1)
     return (
         f"The trainer's {sizes.own} samples of each of two classes stand before "
         "stripes, vertical ones behind one class and horizontal ones behind the other. "
         "On natural samples, which have it the other way round, its model has an "
-        f"accuracy of {one.natural_before.mean():.0%}, on spurious ones of "
-        f"{one.spurious_before.mean():.0%}. A tenth of the owner's {sizes.offered} "
-        "samples are natural. "
+        f"accuracy of {spurious.natural_before.mean():.0%}, on spurious ones of "
+        f"{spurious.spurious_before.mean():.0%}. A tenth of the owner's "
+        f"{sizes.offered} samples are natural. "
         + sentence(
             "over all budgets, "
             + compared("FuncFeat", accuracy[:, 0], "random", accuracy[:, -1]),
             compared("FuncFeat as published", published, "random", accuracy[:, -1]),
             compared("retrieval", accuracy[:, 2], "random", accuracy[:, -1]),
             compared(
-                f"FuncFeat with {one.budgets[-1]} samples",
-                one.accuracy[:, 0, -1, 0],
+                f"FuncFeat with {spurious.budgets[-1]} samples",
+                spurious.accuracy[:, 0, -1, 0],
                 f"all {sizes.offered}",
-                one.everything[:, 0],
+                spurious.everything[:, 0],
             ),
         )
     )
 
 
 def _space_words(result: Mycroft) -> str:
-    one = result.spurious
-    at = int(np.argmin(np.abs(one.budgets - 32)))
+    spurious = result.spurious
+    b = int(np.argmin(np.abs(spurious.budgets - 32)))
     clauses = [
-        trend(NAMES[how], one.steps, one.useful_by_checkpoint[:, i, :, at])
+        trend(
+            NAMES[how],
+            spurious.steps,
+            spurious.useful_by_checkpoint[:, i, :, b],
+        )
         for i, how in enumerate(SPACES)
     ]
-    useful = known_mean(one.useful_by_checkpoint[:, :2, :, at], 1)
+    useful = known_mean(spurious.useful_by_checkpoint[:, :2, :, b], 1)
     early, late = known_mean(useful[:, :-1], 1), useful[:, -1]
-    pixels = one.useful_by_pixels[:, at]
-    near = one.useful[:, SPACES.index("retrieve"), at]
+    pixels = spurious.useful_by_pixels[:, b]
+    near = spurious.useful[:, SPACES.index("retrieve"), b]
     suffice = " Pixels suffice here." if pixels.mean() >= near.mean() else ""
     return (
-        f"Of the useful samples among {one.budgets[at]}: "
+        f"Of the useful samples among {spurious.budgets[b]}: "
         + sentence(*clauses)
         + f" Pixels give retrieval {pixels.mean():.1%}, and random finds "
-        f"{averaged('.1%', one.useful[:, -1, at])}.{suffice} "
+        f"{averaged('.1%', spurious.useful[:, -1, b])}.{suffice} "
         + sentence(
             compared(
                 "matching through earlier checkpoints",

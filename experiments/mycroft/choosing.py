@@ -1,4 +1,4 @@
-"""How an owner chooses what to send, by what its model sees."""
+"""Ways for an owner to choose samples to send, by its model's view of them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SELECTORS = ("func_feat", "grad_match", "retrieve", "random")
 """The ways to choose that are compared; `choose` explains them."""
 
 SPACES = SELECTORS[:-1]
-"""Those of them that look at the samples through the owner's model."""
+"""The selectors that read the samples through the owner's model."""
 
 PUBLISHED = "published"
 """FuncFeat as in the paper and its public code, which the paper's claims are about.
 
 Samples are picked by orthogonal matching pursuit, so that distances bear on weights
-only, and what is left of a budget is filled at random, as that code does. "func_feat"
+only, and the rest of a budget is filled at random, as that code does. "func_feat"
 lets distances bear on the choice, and fills nothing.
 """
 
@@ -41,15 +41,15 @@ VARIANTS = ("equation 2", "two layers", "craig")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What an owner sees of its n samples and of the m hard ones.
+    """Features and gradients of an owner's n samples and of the m hard ones.
 
     Attributes:
         labels: `[n]`, the labels that its samples come with.
         hard_labels: `[m]`.
-        features: `[n, d]`: where retrieval looks for what is near.
+        features: `[n, d]`, in which retrieval searches for neighbours.
         hard_features: `[m, d]`.
-        gradients: Those of its model's last layer, or last two, of n candidates.
-        hard_gradients: Those of the m hard samples.
+        gradients: Of the last layer of its model, or the last two, for n samples.
+        hard_gradients: The same for the m hard samples.
     """
 
     labels: np.ndarray
@@ -60,7 +60,7 @@ class View:
     hard_gradients: Factored
 
     def by(self, features: np.ndarray, hard_features: np.ndarray) -> View:
-        """Return it with another space to look for what is near, flattened."""
+        """Return the view with other features for retrieval, flattened to rows."""
         flat, hard = (a.reshape(len(a), -1) for a in (features, hard_features))
         return dataclasses.replace(self, features=flat, hard_features=hard)
 
@@ -70,8 +70,8 @@ def look(
 ) -> View:
     """Look at an owner's samples and the hard ones through a checkpoint of its model.
 
-    Gradients are those of the checkpoint's last layer or last two, and features what
-    the last one sees.
+    Gradients are of the checkpoint's last layer or last two, and features the inputs
+    of the last one.
     """
     net = owner.nets[checkpoint]
     features, hard_features = (net.features(x) for x in (owner.samples[0], hard[0]))
@@ -79,8 +79,8 @@ def look(
         oracles = [two_layers(net, samples) for samples in (owner.samples, hard)]
     else:
         oracles = [
-            gradients(net, samples, seen)
-            for samples, seen in ((owner.samples, features), (hard, hard_features))
+            gradients(net, samples, inputs)
+            for samples, inputs in ((owner.samples, features), (hard, hard_features))
         ]
     return View(
         labels=owner.samples[1],
@@ -113,7 +113,7 @@ def _cross_entropy(graphdef: nnx.GraphDef) -> Callable[[Any, Any], jax.Array]:
 
 
 def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
-    """Choose what to send.
+    """Choose the rows to send.
 
     Args:
         how: "func_feat", `PUBLISHED` and "grad_match" match the mean gradient of the
@@ -121,11 +121,11 @@ def choose(how: str, view: View, budget: int, key: jax.Array) -> np.ndarray:
             samples nearest to the hard ones of their class, by the cosine of features;
             "random" draws from the classes of the hard samples, in proportion. Of
             `VARIANTS`, "equation 2" is `PUBLISHED` with the distances of all hard
-            samples (the paper's text) in place of those of their median (its code),
+            samples (the paper's text) in place of their median's (its code),
             "two layers" is `PUBLISHED` for a view of two layers, and "craig" takes the
             representatives of the owner's samples of each class, which cover all their
             gradients: it does not look at the hard samples but for their classes.
-        view: What the owner sees.
+        view: The samples as the owner's model represents them.
         budget: How many samples to send at most.
         key: Key of the random draw.
 
@@ -163,14 +163,14 @@ def filled(rows: np.ndarray, others: np.ndarray, labels: np.ndarray) -> np.ndarr
 
     Args:
         rows: At most as many of each class as among `others`.
-        others: Those that are taken first come first.
+        others: In the order in which they are taken.
         labels: Of all rows.
     """
     more = []
     for c in np.unique(labels[others]):
-        mine, theirs = (some[labels[some] == c] for some in (rows, others))
-        missing = max(0, len(theirs) - len(mine))
-        more.append(theirs[~np.isin(theirs, mine)][:missing])
+        kept, candidates = (group[labels[group] == c] for group in (rows, others))
+        missing = max(0, len(candidates) - len(kept))
+        more.append(candidates[~np.isin(candidates, kept)][:missing])
     return np.concatenate([rows, *more])
 
 

@@ -174,10 +174,10 @@ OURS: Mapping[str, Stated] = {
 
 
 def paper_claims(result: Mycroft) -> list[Claim]:
-    """Judge the paper's claims, by its own methods; those of a family together."""
+    """Judge the paper's claims by its own methods, each family together."""
     return judge(CLAIMS, on_claims(result))
 
 
 def own_claims(result: Mycroft) -> list[Claim]:
-    """Judge what the paper does not speak of: our own methods, and other settings."""
+    """Judge claims beyond the paper: our own methods, and other settings."""
     return judge(OURS, on_ours(result))

@@ -18,12 +18,12 @@ def compared(
     Args:
         key: Of the claim.
         values: Differences, `[seeds]`, fractions; seeds with NaN are left out.
-        what: Of which two ways.
+        what: Names the two ways.
         unit: Of a hundredth.
         **about: Further fields of `Measured`.
     """
-    said = f"{what}: {points(values)} {unit}"
-    return Measured(key=key, values=defined(values), said=said, **about)
+    text = f"{what}: {points(values)} {unit}"
+    return Measured(key=key, values=defined(values), said=text, **about)
 
 
 def points(differences: np.ndarray) -> str:
@@ -36,5 +36,5 @@ def points(differences: np.ndarray) -> str:
 
 
 def defined(values: np.ndarray) -> np.ndarray:
-    """Leave out what is not finite."""
+    """Drop NaN and infinite values."""
     return values[np.isfinite(values)]

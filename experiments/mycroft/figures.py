@@ -26,15 +26,15 @@ AS_PUBLISHED = "FuncFeat as published"
 
 
 def first_table(result: Mycroft) -> Table:
-    """Set our accuracies beside those of the paper's Table 1."""
+    """Set our accuracies beside the paper's Table 1."""
     ours = {
-        title(name): (one.budgets, one.published, one.accuracy)
-        for name, one in result.starved.items()
+        title(name): (experiment.budgets, experiment.published, experiment.accuracy)
+        for name, experiment in result.starved.items()
     }
     others = {"Another source": result.foreign, "Backgrounds": result.spurious}
-    for name, one in others.items():
-        if one is not None:
-            ours[name] = one.budgets, one.published, one.accuracy
+    for name, experiment in others.items():
+        if experiment is not None:
+            ours[name] = experiment.budgets, experiment.published, experiment.accuracy
     theirs = {**paper.VISION, "Dogs & Wolves": paper.DOGS_AND_WOLVES}
     budgets = sorted(
         {int(b) for known, *_ in ours.values() for b in known if b <= 128}
@@ -44,12 +44,19 @@ def first_table(result: Mycroft) -> Table:
     for budget in budgets:
         row: list[str | None] = [str(budget)]
         for known, published, accuracy in ours.values():
-            at = np.flatnonzero(known == budget)
-            both = published[:, at, 0].mean(0), accuracy[:, -1, at, 0].mean(0)
-            row.append(_pair(*(float(means[0]) for means in both)) if len(at) else None)
-        at = paper.BUDGETS.index(budget) if budget in paper.BUDGETS else None
+            budget_indices = np.flatnonzero(known == budget)
+            both = (
+                published[:, budget_indices, 0].mean(0),
+                accuracy[:, -1, budget_indices, 0].mean(0),
+            )
+            row.append(
+                _pair(*(float(means[0]) for means in both))
+                if len(budget_indices)
+                else None
+            )
+        paper_index = paper.BUDGETS.index(budget) if budget in paper.BUDGETS else None
         for column in theirs.values():
-            pair = None if at is None else column[at]
+            pair = None if paper_index is None else column[paper_index]
             row.append(None if pair is None else _pair(*pair))
         rows.append(row)
     return Table(
@@ -66,16 +73,16 @@ def _pair(a: float, b: float) -> str:
 
 
 def starved_figures(result: Mycroft) -> list[Figure]:
-    shown = {title(name): one for name, one in result.starved.items()}
+    shown = {title(name): experiment for name, experiment in result.starved.items()}
     if result.foreign is not None:
         shown["MNIST, the owner's digits from another source"] = result.foreign
     return [
         budget_figure(
-            one,
+            experiment,
             f"{name}: accuracy on held-out hard samples against the budget; bands are "
             "one standard deviation over seeds.",
         )
-        for name, one in shown.items()
+        for name, experiment in shown.items()
     ]
 
 
@@ -89,9 +96,10 @@ def matched(result: Mycroft) -> tuple[np.ndarray, np.ndarray]:
     """
     reached = [
         np.maximum.accumulate(
-            one.accuracy[..., 0] >= one.everything[:, 0, None, None], axis=2
+            experiment.accuracy[..., 0] >= experiment.everything[:, 0, None, None],
+            axis=2,
         )
-        for one in result.starved.values()
+        for experiment in result.starved.values()
     ]
     budgets = next(iter(result.starved.values())).budgets
     return budgets, np.moveaxis(np.concatenate(reached), 1, 0)
@@ -130,39 +138,39 @@ def matched_figure(result: Mycroft) -> Figure:
 
 
 def spurious_figures(result: Mycroft) -> list[Figure]:
-    one = result.spurious
+    spurious = result.spurious
     accuracy = budget_figure(
-        one,
+        spurious,
         "Backgrounds: accuracy on held-out hard samples, all natural, against the "
         "budget.",
     )
-    at = int(np.argmin(np.abs(one.budgets - 32)))
+    b = int(np.argmin(np.abs(spurious.budgets - 32)))
     curves = {
-        NAMES[how]: _filled(one.useful_by_checkpoint[:, i, :, at])
+        NAMES[how]: _filled(spurious.useful_by_checkpoint[:, i, :, b])
         for i, how in enumerate(SPACES)
     }
     levels = {
-        "retrieval by pixels": one.useful_by_pixels[:, at],
-        "random": one.useful[:, -1, at],
+        "retrieval by pixels": spurious.useful_by_pixels[:, b],
+        "random": spurious.useful[:, -1, b],
     }
     figure = new_figure()
     with style():
         ax = figure.subplots()
     plot_curves(
-        one.steps,
+        spurious.steps,
         curves,
         levels=levels,
         ax=ax,
         xlabel="Steps of the owner's training",
-        ylabel=f"Useful among {one.budgets[at]}",
+        ylabel=f"Useful among {spurious.budgets[b]}",
         percent=True,
     )
     ax.set_ylim(0, 1.03)
     useful = Figure(
         plot=figure,
-        caption=f"Share of natural samples among {one.budgets[at]}, by the checkpoint "
-        "of the owner's model (the paper's Figure 6).",
-        alt=f"Share of natural samples after {_listed(one.steps)} steps: "
+        caption=f"Share of natural samples among {spurious.budgets[b]}, by the "
+        "checkpoint of the owner's model (the paper's Figure 6).",
+        alt=f"Share of natural samples after {_listed(spurious.steps)} steps: "
         + _means(curves)
         + f"; {_means({name: level[:, None] for name, level in levels.items()})}.",
     )
@@ -293,27 +301,27 @@ def retrained_table(result: Mycroft) -> Table:
 
 def variant_table(result: Mycroft) -> Table:
     """Set other ways to match beside FuncFeat as published, by budget."""
-    one = result.variants
+    variants = result.variants
     names = {PUBLISHED: AS_PUBLISHED, "equation 2": "with all distances (equation 2)"}
     names |= {"two layers": "by gradients of two layers", "craig": "CRAIG"}
     rows: list[tuple[object, ...]] = [
         (
             names[how],
-            *(spread(one.accuracy[:, i, b]) for b in range(len(one.budgets))),
-            *(spread(one.useful[:, i, b]) for b in range(len(one.budgets))),
+            *(spread(variants.accuracy[:, i, b]) for b in range(len(variants.budgets))),
+            *(spread(variants.useful[:, i, b]) for b in range(len(variants.budgets))),
         )
         for i, how in enumerate(ALL)
     ]
-    random = [spread(one.random[:, b]) for b in range(len(one.budgets))]
-    rows.append(("random", *random, *[None] * len(one.budgets)))
+    random = [spread(variants.random[:, b]) for b in range(len(variants.budgets))]
+    rows.append(("random", *random, *[None] * len(variants.budgets)))
     return Table(
         columns=(
             "Choice",
-            *(f"Accuracy, {b} samples" for b in one.budgets),
-            *(f"Useful of {b}" for b in one.budgets),
+            *(f"Accuracy, {b} samples" for b in variants.budgets),
+            *(f"Useful of {b}" for b in variants.budgets),
         ),
         rows=rows,
-        formats=("", *[".1%"] * (2 * len(one.budgets))),
+        formats=("", *[".1%"] * (2 * len(variants.budgets))),
         caption="Other ways to match: accuracy on held-out hard samples, and the share "
         "of natural samples sent, those that fill a budget at random included.",
     )
@@ -321,36 +329,40 @@ def variant_table(result: Mycroft) -> Table:
 
 def request_table(result: Mycroft) -> Table:
     """Show how many hard samples a request needs."""
-    one = result.variants
+    variants = result.variants
     names = {PUBLISHED: AS_PUBLISHED, **NAMES}
     return Table(
-        columns=("Choice", *(f"{n} hard samples" for n in one.n_hard)),
+        columns=("Choice", *(f"{n} hard samples" for n in variants.n_hard)),
         rows=[
             (
                 names[way],
-                *(spread(one.by_hard[:, i, h]) for h in range(len(one.n_hard))),
+                *(
+                    spread(variants.by_hard[:, i, h])
+                    for h in range(len(variants.n_hard))
+                ),
             )
             for i, way in enumerate(WAYS)
         ],
-        formats=("", *[".1%"] * len(one.n_hard)),
-        caption=f"Accuracy with {one.main} samples, by the number of hard samples that "
-        "the trainer shares.",
+        formats=("", *[".1%"] * len(variants.n_hard)),
+        caption=f"Accuracy with {variants.main} samples, by the number of hard samples "
+        "that the trainer shares.",
     )
 
 
 def answer_table(result: Mycroft) -> Table:
-    """Show what noisy and synthetic answers are worth."""
-    one = result.variants
+    """Show the accuracy with noisy and with synthetic answers."""
+    variants = result.variants
     return Table(
         columns=("The owner sends", "Accuracy"),
         rows=[
-            (f"its samples, {name}" if i == 0 else name, spread(one.answers[:, i]))
+            (f"its samples, {name}" if i == 0 else name, spread(variants.answers[:, i]))
             for i, name in enumerate(ANSWERS)
         ],
         formats=("", ".1%"),
-        caption=f"Accuracy with {one.main} samples that FuncFeat as published chose: "
-        "as they are, with normal noise of this standard deviation on pixels from 0 to "
-        "1, and with means of two chosen samples of the class in place of each.",
+        caption=f"Accuracy with {variants.main} samples that FuncFeat as published "
+        "chose: as they are, with normal noise of this standard deviation on pixels "
+        "from 0 to 1, and with means of two chosen samples of the class in place of "
+        "each.",
     )
 
 

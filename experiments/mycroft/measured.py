@@ -1,4 +1,4 @@
-"""What was measured on each claim on Mycroft, setting by setting."""
+"""Measurements for each claim on Mycroft, setting by setting."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
     Attributes:
         where: On which data.
-        scale: How large it is, and by what model.
+        scale: Its size, and its model.
         found: The experiment.
     """
 
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     found: Starved | Spurious
 
     def by(self, how: str) -> np.ndarray:
-        """Return what a selector reaches by budget, `[S, B]`."""
+        """Return the accuracy with a selector's choice by budget, `[S, B]`."""
         return self.found.accuracy[:, SELECTORS.index(how), :, 0]
 
     def ahead(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 def on_claims(result: Mycroft) -> Iterator[Measured]:
-    """Yield what was measured on the paper's claims, by its own methods."""
+    """Yield the measurements for the paper's claims, by its own methods."""
     for setting in useful_settings(result):
         yield from on_choice(setting)
     yield from _noise(result)
@@ -71,7 +71,7 @@ def on_claims(result: Mycroft) -> Iterator[Measured]:
 
 
 def on_ours(result: Mycroft) -> Iterator[Measured]:
-    """Yield what was measured on our own methods, and in other settings."""
+    """Yield the measurements of our own methods, and in other settings."""
     alike = [*_starved_settings(result)]
     for setting in (*useful_settings(result), *alike):
         yield from on_methods(setting)
@@ -112,7 +112,7 @@ def on_one_source(setting: Setting) -> Measured:
 def useful_settings(result: Mycroft) -> Iterator[Setting]:
     """Yield the experiments in which most of an owner's samples are of little use.
 
-    The paper's owners have data of another source; that is what its claims are about.
+    The paper's owners, and so its claims, have data of another source.
     """
     yield Setting(
         stripes(result),
@@ -129,16 +129,16 @@ def useful_settings(result: Mycroft) -> Iterator[Setting]:
 
 
 def _starved_settings(result: Mycroft) -> Iterator[Setting]:
-    for name, one in result.starved.items():
-        yield Setting(title(name), _scale(result.sizes), one)
+    for name, experiment in result.starved.items():
+        yield Setting(title(name), _scale(result.sizes), experiment)
 
 
 def on_choice(setting: Setting) -> Iterator[Measured]:
-    """Yield Mycroft's lead at each budget, and what the largest one reaches."""
-    one, leads = setting.found, setting.ahead().T
+    """Yield Mycroft's lead at each budget, and its accuracy at the largest."""
+    experiment, leads = setting.found, setting.ahead().T
     words = ", ".join(
         f"{points(line)} with {budget}"
-        for line, budget in zip(leads, one.budgets, strict=True)
+        for line, budget in zip(leads, experiment.budgets, strict=True)
     )
     yield Measured(
         key="budgets",
@@ -146,8 +146,11 @@ def on_choice(setting: Setting) -> Iterator[Measured]:
         said=f"Mycroft less random: {words}",
         **setting.about(),
     )
-    for at in np.flatnonzero(one.budgets == LARGEST):
-        reached, full = one.published[:, at, 0], one.everything[:, 0]
+    for b in np.flatnonzero(experiment.budgets == LARGEST):
+        reached, full = (
+            experiment.published[:, b, 0],
+            experiment.everything[:, 0],
+        )
         yield Measured(
             key="full",
             values=reached - ENOUGH / 100 * full,
@@ -169,7 +172,7 @@ def _noise(result: Mycroft) -> Iterator[Measured]:
 def on_noise(
     state: str, ours: np.ndarray, random: np.ndarray, **about: Any
 ) -> Iterator[Measured]:
-    """Yield losses, and what remains of the lead: a choice near zero loses little.
+    """Yield losses, and the remaining lead: a choice near zero loses little.
 
     Args:
         state: How the owner's samples are spoilt, a key of `paper.DROPS`.
@@ -199,15 +202,15 @@ def on_noise(
 
 def _design(result: Mycroft) -> Iterator[Measured]:
     spurious, cases = result.spurious, result.cases
-    at = int(np.argmin(np.abs(spurious.budgets - 32)))
+    b = int(np.argmin(np.abs(spurious.budgets - 32)))
     gradients = SPACES.index("grad_match")
-    by_step = spurious.useful_by_checkpoint[:, gradients, :, at]
+    by_step = spurious.useful_by_checkpoint[:, gradients, :, b]
     yield compared(
         "checkpoint",
         by_step[:, CHECKPOINT] - by_step[:, -1],
         f"useful after {spurious.steps[CHECKPOINT]} less after {spurious.steps[-1]} "
         "steps",
-        **_about(result, f"{spurious.budgets[at]} samples"),
+        **_about(result, f"{spurious.budgets[b]} samples"),
     )
     about = _about(result, f"{cases.budget} samples")
     tuned, scratch = cases.tuned[:, 1, 0], cases.retrained[:, 1, 0]
@@ -221,12 +224,14 @@ def _ranking(result: Mycroft) -> Measured:
     owners = result.owners
     ours = np.array(
         [
-            rank_correlation(one, full)
-            for one, full in zip(owners.published, owners.everything, strict=True)
+            rank_correlation(accuracies, full)
+            for accuracies, full in zip(
+                owners.published, owners.everything, strict=True
+            )
         ]
     )
-    at = METHODS.index("random")
-    random = owners.spearman[:, at]
+    random_index = METHODS.index("random")
+    random = owners.spearman[:, random_index]
     known = np.isfinite(ours - random)
     means = [
         f"{values[known].mean():.2f}" if known.any() else "undefined"
@@ -234,7 +239,7 @@ def _ranking(result: Mycroft) -> Measured:
     ]
     hits = [
         firsts(values, owners.everything)
-        for values in (owners.published, owners.accuracy[:, at])
+        for values in (owners.published, owners.accuracy[:, random_index])
     ]
     return Measured(
         key="owners",
@@ -258,8 +263,8 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
 def _on_stripes(result: Mycroft) -> Iterator[Measured]:
     """Yield other ways to match, small requests and answers, beside the published."""
     near, random = result.cases.unlabelled[..., 0].T
-    one = result.variants
-    main = _about(result, f"{one.main} samples")
+    variants = result.variants
+    main = _about(result, f"{variants.main} samples")
     yield compared("unlabelled", near - random, "retrieval less random", **main)
     everywhere = _about(result, "all budgets")
     for key, what in (
@@ -267,21 +272,24 @@ def _on_stripes(result: Mycroft) -> Iterator[Measured]:
         ("two layers", "two layers'"),
         ("craig", "CRAIG's"),
     ):
-        gain = one.accuracy[:, ALL.index(key)] - one.accuracy[:, ALL.index(PUBLISHED)]
+        gain = (
+            variants.accuracy[:, ALL.index(key)]
+            - variants.accuracy[:, ALL.index(PUBLISHED)]
+        )
         what = f"{what} less the code's"
         yield compared(key, gain.mean(axis=1), what, **everywhere)
     mycroft, by_chance = (
-        one.by_hard[:, WAYS.index(way)] for way in (PUBLISHED, "random")
+        variants.by_hard[:, WAYS.index(way)] for way in (PUBLISHED, "random")
     )
     lead = mycroft[:, 0] - by_chance[:, 0]
     yield compared("few", lead, "Mycroft less random", **main)
     lost, what = (
         mycroft[:, 0] - mycroft[:, -1],
-        f"{one.n_hard[0]} less {one.n_hard[-1]}",
+        f"{variants.n_hard[0]} less {variants.n_hard[-1]}",
     )
     yield compared("few, all", lost, what, **main)
     for i, name in enumerate(ANSWERS[1:], 1):
-        lost = one.answers[:, i] - one.answers[:, 0]
+        lost = variants.answers[:, i] - variants.answers[:, 0]
         yield compared(f"answer, {name}", lost, "spoilt less as it is", **main)
 
 

@@ -1,4 +1,4 @@
-"""What the Mycroft paper reports, to be read beside our own figures."""
+"""Figures of the Mycroft paper, to be read beside our own."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OFFERS = {
     "DO-4": "a hundredth natural samples",
     "DO-5": "no natural samples",
 }
-"""What the five owners have, in the manner of the paper's."""
+"""Data of the five owners, in the manner of the paper's."""
 
 METHODS = ("func_feat", "retrieve", "random")
 
@@ -39,8 +39,8 @@ class Owners:
         everything: With all that each owner has, `[S, 5]`.
         spearman: Rank correlation of each method's accuracies with those of
             everything, `[S, 3]`; NaN where all owners are equal.
-        kendall: Kendall's tau-b, likewise.
-        published: Accuracy with what each owner chose by FuncFeat as published,
+        kendall: Kendall's tau-b of the same pairs, `[S, 3]`.
+        published: Accuracy with each owner's choice by FuncFeat as published,
             `[S, 5]`; without the market's messages, which have no such method.
     """
 
@@ -72,12 +72,12 @@ def owners_seed(
         name: new_owner(samples, 2, sizes, jax.random.fold_in(keys[1], i))
         for i, (name, samples) in enumerate(stock.items())
     }
-    found = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
+    appraisal = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
     published = []
     for owner in owners.values():
         rows = choose(PUBLISHED, look(owner, trainer.shared), sizes.main, keys[2])
         published.append(trainer.gain(take(owner.samples, rows))[0])
-    return {**found, "published": np.array(published)}
+    return {**appraisal, "published": np.array(published)}
 
 
 def disturb(x: np.ndarray, key: jax.Array) -> np.ndarray:

@@ -35,7 +35,7 @@ _SPLIT = "train[:40000]"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mycroft:
-    """What came of the experiments, for each of S seeds.
+    """Results of the experiments, for each of S seeds.
 
     Attributes:
         seeds: `[S]`.
@@ -117,7 +117,7 @@ def run_mycroft(
             **({"classifiers": searched()} if name == "tabular" else {}),
         }
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (sizes, backgrounds, full)),
         seeds,
         file,
@@ -125,11 +125,11 @@ def run_mycroft(
         progress=progress,
         workers=workers,
     )
-    return assemble(found, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
+    return assemble(results, seeds, full=full, sizes=sizes, backgrounds=backgrounds)
 
 
 def _jobs(sizes: Sizes, backgrounds: Sizes, full: bool) -> dict[str, Job]:
-    """Return what runs each experiment for a seed, by name."""
+    """Return the functions that run each experiment for a seed, by name."""
     sized = experiments(sizes, backgrounds, full=full)
     return {name: run for name, (_, run) in sized.items()}
 
@@ -137,7 +137,7 @@ def _jobs(sizes: Sizes, backgrounds: Sizes, full: bool) -> dict[str, Job]:
 def experiments(
     sizes: Sizes, backgrounds: Sizes, *, full: bool
 ) -> dict[str, tuple[Sizes | None, Job]]:
-    """Return what runs each experiment for a seed, and how large it is, by name."""
+    """Return the sizes of each experiment, and the function of a seed, by name."""
     read = functools.cache(lambda name: images(load(name, split=_SPLIT), sizes.side))
     first = DATA[0]
     return {
@@ -220,7 +220,7 @@ def _on(
 
 
 def _foreign(seed: int) -> dict[str, np.ndarray]:
-    """Starve a trainer of MNIST, whose owner has the 1,797 digits of scikit-learn."""
+    """Starve a trainer of MNIST; the owner has the 1,797 digits of scikit-learn."""
     x, y = _mnist(FOREIGN.side)
     digits = images(load("digits", split="all"), FOREIGN.side)
     return starved_seed((x, y), FOREIGN, seed, foreign=digits)

@@ -199,7 +199,7 @@ def space_claims(
     """Judge the claims on feature spaces and on missing labels.
 
     Args:
-        results: What `spaces_seed` returns, stacked over seeds.
+        results: Of `spaces_seed`, stacked over seeds.
         budgets: Of the experiment before stripes.
     """
     return judge(CLAIMS, _measured(results, budgets))
@@ -208,13 +208,13 @@ def space_claims(
 def _measured(
     results: Mapping[str, np.ndarray], budgets: Sequence[int]
 ) -> Iterator[Measured]:
-    at = int(np.argmin(np.abs(np.asarray(budgets) - SIZES.main)))
-    useful = dict(zip(SPACES, results["useful"][:, :, at].T, strict=True))
+    b = int(np.argmin(np.abs(np.asarray(budgets) - SIZES.main)))
+    useful = dict(zip(SPACES, results["useful"][:, :, b].T, strict=True))
     name = ENCODERS[FIRST].name
     stripes = "Fashion-MNIST before stripes"
     about = {
         "where": stripes,
-        "scale": f"{name}, trained on ImageNet; {budgets[at]} samples",
+        "scale": f"{name}, trained on ImageNet; {budgets[b]} samples",
     }
     of = {space: f"{values.mean():.0%}" for space, values in useful.items()}
     what = f"{of['encoder']} useful; less chance, {NATURAL:.0%}"

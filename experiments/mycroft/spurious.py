@@ -37,7 +37,7 @@ FULL_SIZES = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spurious:
-    """What came of it, for each of S seeds.
+    """Results on the planted correlation, for each of S seeds.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, all of them natural, and on test samples, half of them natural.
@@ -50,15 +50,15 @@ class Spurious:
         natural_before: Accuracy of the trainer's model on natural samples, `[S]`.
         spurious_before: The same on spurious ones, `[S]`.
         n_held_out: Held-out hard samples, `[S]`.
-        nothing: Accuracy after fine-tuning on what the trainer has, `[S, 2]`.
+        nothing: Accuracy after fine-tuning on the trainer's own samples, `[S, 2]`.
         everything: With all that the owner has, `[S, 2]`.
-        accuracy: With what was chosen, `[S, 4, B, 2]`, see `SELECTORS`.
+        accuracy: With the chosen samples, `[S, 4, B, 2]`, see `SELECTORS`.
         sent: How many samples that was, `[S, 4, B]`.
         useful: Share of natural samples in them, `[S, 4, B]`.
         useful_by_checkpoint: The same for each checkpoint that the owner may look
             through, `[S, 3, C, B]`, see `SPACES`.
         useful_by_pixels: The same where retrieval compares pixels, `[S, B]`.
-        published: Accuracy with what FuncFeat as published chose, `[S, B, 2]`.
+        published: Accuracy with the choice of FuncFeat as published, `[S, B, 2]`.
         published_useful: Share of natural samples in that, `[S, B]`.
     """
 
@@ -105,9 +105,9 @@ class Backgrounds:
 
     Attributes:
         trainer: The trainer.
-        natural: Samples whose background is that of the other class: pools for owners.
-        spurious: Samples whose background is that of their class in the trainer's data.
-        plain: Those of `natural` without a background.
+        natural: Samples on the background of the other class: pools for owners.
+        spurious: Samples on the background of their class in the trainer's data.
+        plain: The samples of `natural` without a background.
         before: Accuracy of the trainer's model on natural and spurious samples, `[2]`.
     """
 
@@ -137,7 +137,7 @@ def draw_backgrounds(
         sizes: How large the experiment is.
         key: Of all draws.
         pair: The two classes.
-        encode: From images to what networks see; the images themselves if None.
+        encode: Maps images to the networks' inputs; the images themselves if None.
 
     Raises:
         ValueError: If there are too few samples.
@@ -146,7 +146,7 @@ def draw_backgrounds(
     x, y = take(data, np.flatnonzero(np.isin(data[1], pair)))
     y = (y == pair[1]).astype(y.dtype)
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), len(y)))
-    own, order = deal(y, order, np.full(2, sizes.own))
+    own_rows, order = deal(y, order, np.full(2, sizes.own))
     pools = []
     for _ in range(2):
         rows, order = deal(y, order, np.full(2, sizes.offered // 2))
@@ -161,7 +161,7 @@ def draw_backgrounds(
         return see(striped), y[rows]
 
     trainer = hire(
-        before(own, False),
+        before(own_rows, False),
         before(val, True),
         before(test, np.arange(len(test)) % 2 == 0),
         wanted=np.arange(2),
@@ -199,7 +199,7 @@ def spurious_seed(
 ) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Spurious` without their first axis.
 
-    With `encode`, what stands for pixels is what it returns.
+    With `encode`, its outputs stand for pixels.
     """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
     scene = draw_backgrounds(data, sizes, keys[0], pair=pair, encode=encode)

@@ -16,7 +16,7 @@ from .choosing import PUBLISHED, SELECTORS, choose, look
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Starved:
-    """What came of it, for each of S seeds; `SELECTORS` names the axis of length 4.
+    """Results for each of S seeds; `SELECTORS` names the axis of length 4.
 
     Accuracies are fractions in [0, 1]; their last axis holds two of them: on held-out
     hard samples, and on test samples of all classes.
@@ -27,11 +27,11 @@ class Starved:
         weak_before: Validation accuracy of the trainer's model on them, `[S]`.
         strong_before: The same on the other classes, `[S]`.
         n_held_out: Held-out hard samples, `[S]`.
-        nothing: Accuracy after fine-tuning on what the trainer has, `[S, 2]`.
+        nothing: Accuracy after fine-tuning on the trainer's own samples, `[S, 2]`.
         everything: With all that the owner has, `[S, 2]`.
-        accuracy: With what was chosen, `[S, 4, B, 2]`.
+        accuracy: With the chosen samples, `[S, 4, B, 2]`.
         sent: How many samples that was, `[S, 4, B]`.
-        published: Accuracy with what FuncFeat as published chose, `[S, B, 2]`.
+        published: Accuracy with the choice of FuncFeat as published, `[S, B, 2]`.
         published_sent: How many samples that was, with those that fill it, `[S, B]`.
     """
 
@@ -49,7 +49,7 @@ class Starved:
 
 
 FOREIGN = Sizes(net="mlp", side=8, offered=10)
-"""Sizes where an owner has what is not dealt: all of another source."""
+"""Sizes for an owner who holds another source, instead of a share of the data."""
 
 
 def starved_seed(
@@ -58,10 +58,10 @@ def starved_seed(
     """Run the experiment once; the fields of `Starved` without their first axis.
 
     Args:
-        data: What is dealt to trainer and owner.
+        data: Samples to deal to trainer and owner.
         sizes: How large the experiment is.
         seed: Seed of all draws.
-        foreign: What the owner has instead of its share of `data`.
+        foreign: The owner's samples instead of its share of `data`.
     """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(3)]
     scene = draw_starved(data, sizes, keys[0])

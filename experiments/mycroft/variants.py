@@ -1,4 +1,4 @@
-"""Other ways to match, small requests, and answers that are not what the owner has."""
+"""Other ways to match, small requests, and answers with noisy or mixed samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .choosing import PUBLISHED, VARIANTS, choose, look
 from .spurious import PAIR, draw_backgrounds, mixed
 
 ALL = (PUBLISHED, *VARIANTS)
-"""Ways to choose: as published, and what differs from it in one point."""
+"""Ways to choose: as published, and variants that differ in one point."""
 
 HARD = (4, 8, 16, 32)
 """How many hard samples the trainer shares, beside `Sizes.shared`."""
@@ -30,18 +30,18 @@ another one that was chosen of the class: synthetic ones, none of which it has."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variants:
-    """What came of it on the stripes, for each of S seeds.
+    """Results on the stripes, for each of S seeds.
 
     Accuracies are fractions in [0, 1], on held-out hard samples.
 
     Attributes:
         budgets: Samples that the owner may send, `[B]`.
         main: The budget of the other experiments.
-        accuracy: With what each of `ALL` chose, `[S, 4, B]`.
-        useful: Share of natural samples in that, `[S, 4, B]`.
+        accuracy: With the choice of each of `ALL`, `[S, 4, B]`.
+        useful: Share of natural samples in that choice, `[S, 4, B]`.
         random: With a random choice, `[S, B]`.
         n_hard: Hard samples of a request, ascending, `[H]`.
-        by_hard: With what each of `WAYS` chose for so many, `[S, 3, H]`.
+        by_hard: With the choice of each of `WAYS` for H hard samples, `[S, 3, H]`.
         answers: With each of `ANSWERS`, `[S, 4]`.
     """
 
@@ -70,7 +70,7 @@ def variants_seed(
 ) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Variants` without their first axis.
 
-    Trainer, owner and draws are those of `spurious_seed`.
+    Trainer, owner and draws are the same as in `spurious_seed`.
     """
     keys = [jax.random.fold_in(jax.random.key(seed), i) for i in range(4)]
     scene = draw_backgrounds(data, sizes, keys[0], pair=pair)
@@ -89,9 +89,11 @@ def variants_seed(
     random = [choose("random", view, budget, keys[2]) for budget in sizes.budgets]
     by_hard = np.zeros((len(WAYS), len(requests(sizes))))
     for h, n in enumerate(requests(sizes)):
-        some = look(owner, take(shared, _first_of_each(shared[1], n)))
+        request_view = look(owner, take(shared, _first_of_each(shared[1], n)))
         for i, how in enumerate(WAYS):
-            by_hard[i, h] = gain(take(offer, choose(how, some, sizes.main, keys[2])))
+            by_hard[i, h] = gain(
+                take(offer, choose(how, request_view, sizes.main, keys[2]))
+            )
     sent = take(offer, choose(PUBLISHED, view, sizes.main, keys[2]))
     return {
         "accuracy": np.array([[gain(take(offer, r)) for r in line] for line in chosen]),
@@ -103,7 +105,7 @@ def variants_seed(
 
 
 def answers(sent: Samples, key: jax.Array) -> list[Samples]:
-    """Return what the owner sends, for each of `ANSWERS`."""
+    """Return the samples that the owner sends, for each of `ANSWERS`."""
     x, y = sent
     noise = np.asarray(jax.random.normal(key, x.shape))
     spoilt = [np.clip(x + scale * noise, 0, 1).astype(x.dtype) for scale in (0.1, 0.3)]

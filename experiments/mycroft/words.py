@@ -1,4 +1,4 @@
-"""Sentences about trends, and means of what is defined."""
+"""Sentences about trends, and means of finite values."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from jaxsel.demo.words import significant_sign
 
 
 def known_mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return means over what is not NaN; NaN where nothing is left."""
+    """Return means over the finite values; NaN where there are none."""
     known = np.isfinite(values)
     count, total = known.sum(axis), np.where(known, values, 0).sum(axis)
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
 def trend(name: str, steps: np.ndarray, by_step: np.ndarray) -> str:
-    """Say at which checkpoint something is highest, and what the last one gives.
+    """Say at which checkpoint a measure is highest, and its value at the last.
 
     Args:
-        name: What is looked at.
+        name: The measure, for a reader.
         steps: `[C]`.
         by_step: `[runs, C]`, fractions; runs with a NaN are left out.
 

@@ -1,1 +1,1 @@
-"""SelectFormer: what a secure choice costs, beside the paper's figures."""
+"""SelectFormer: the cost of a secure choice, beside the paper's figures."""

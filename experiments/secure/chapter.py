@@ -89,7 +89,10 @@ def secure_chapter(result: SecureCosts) -> Chapter:
                 engine: dataclasses.asdict(run) for engine, run in result.runs.items()
             },
             "purchases": {
-                engine: {name: dataclasses.asdict(one) for name, one in of.items()}
+                engine: {
+                    name: dataclasses.asdict(purchases)
+                    for name, purchases in of.items()
+                }
                 for engine, of in result.purchases.items()
             },
         },
@@ -136,34 +139,34 @@ def _shown(value: float) -> str:
 
 def _figure(result: SecureCosts, target: str) -> Figure:
     length = LENGTHS[-1]
-    found = result.selections[length][target]
+    by_way = result.selections[length][target]
     figure = new_figure(8.8, 3.6)
-    places = np.arange(len(found))
+    places = np.arange(len(by_way))
     height = 0.8 / len(ENGINES)
     with style():
         ax = figure.subplots()
         for i, engine in enumerate(ENGINES):
-            hours = [engines[engine].hours for engines in found.values()]
+            hours = [engines[engine].hours for engines in by_way.values()]
             ax.barh(places + i * height, hours, height, label=engine)
-        for i, name in enumerate(found):
+        for i, name in enumerate(by_way):
             if name in HOURS:
                 middle = i + (len(ENGINES) - 1) * height / 2
                 label = "measured by the paper" if name == next(iter(HOURS)) else None
                 ax.plot(HOURS[name], middle, "D", color=COLORS[-1], label=label)
-        ax.set_yticks(places + (len(ENGINES) - 1) * height / 2, [*found])
+        ax.set_yticks(places + (len(ENGINES) - 1) * height / 2, [*by_way])
         ax.invert_yaxis()
         ax.set(xscale="log", xlabel="Hours on the paper's link")
         ax.legend(loc="lower right")
-    told = "; ".join(
+    text = "; ".join(
         f"{name} "
         + ", ".join(f"{engines[engine].hours:.3g} h on {engine}" for engine in ENGINES)
-        for name, engines in found.items()
+        for name, engines in by_way.items()
     )
     return Figure(
         plot=figure,
         caption=f"{target}, texts of {length} tokens: hours that messages take, by way "
         "and engine, and the paper's delays, which have computing in them.",
-        alt=f"Hours of messages: {told}.",
+        alt=f"Hours of messages: {text}.",
     )
 
 
@@ -237,24 +240,26 @@ def _purchases(result: SecureCosts) -> list[str | Heading | Table]:
     rows: list[list[object]] = []
     apart: list[float] = []
     for engine, of in result.purchases.items():
-        for name, one in of.items():
-            secret, clear, random = one.accuracy.T
+        for name, purchases in of.items():
+            secret, clear, random = purchases.accuracy.T
             # Of two models on the same test samples, as if they were independent.
-            error = float(np.mean(np.sqrt(2 * clear * (1 - clear) / one.tested)))
+            error = float(np.mean(np.sqrt(2 * clear * (1 - clear) / purchases.tested)))
             apart.append(abs(float((secret - clear).mean())) / error)
             rows.append(
                 [
                     NAMES[name],
                     engine,
-                    spread(one.n.astype(float)),
-                    spread(one.same),
+                    spread(purchases.n.astype(float)),
+                    spread(purchases.same),
                     *(spread(x) for x in (secret, clear, random)),
                 ]
             )
     if not rows:
         return []
-    found = [one for of in result.purchases.values() for one in of.values()]
-    same = float(np.mean([one.same for one in found]))
+    all_purchases = [
+        purchases for of in result.purchases.values() for purchases in of.values()
+    ]
+    same = float(np.mean([purchases.same for purchases in all_purchases]))
     return [
         Heading("Purchases in secret, and in the clear"),
         f"{same:.2%} of what was bought in secret is bought in the clear, mean over "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RUNS = ("spu-cheetah", "spu-aby3")
 WIDTH = 384
 SOURCES = {"movie_polarity": 10_568, "tweets": 38_158}
-"""Texts whose features are taken, and at most how many."""
+"""Data sets of texts to encode, and how many texts at most."""
 
 _ENCODED = 2000  # of a quick run: the others are drawn with their moments
 _LEARNT = 2000  # rows that the probe is fitted to
@@ -59,7 +59,7 @@ def installed(engine: str) -> bool:
 def pool_of(n: int, *, full: bool, seed: int, progress: bool = False) -> Pool:
     """Return features of n samples.
 
-    Those of MiniLM's last layer where it and the texts are prepared: all n real ones if
+    From MiniLM's last layer where it and the texts are prepared: all n real ones if
     `full`, as far as the texts reach; the others are normal draws with the mean and the
     covariance of the real ones. Standard normal draws where nothing is prepared.
 
@@ -91,13 +91,13 @@ def pool_of(n: int, *, full: bool, seed: int, progress: bool = False) -> Pool:
 def _encoded(n: int, *, progress: bool) -> np.ndarray:
     """Return at most n rows of features of texts; none if nothing is prepared."""
     ready = {model.name for model in available_models() if model.path is not None}
-    found = [np.zeros((0, WIDTH), np.float32)]
+    parts = [np.zeros((0, WIDTH), np.float32)]
     for name, most in SOURCES.items():
-        left = n - sum(map(len, found))
-        if left and "minilm" in ready and info(name).path is not None:
-            texts = read_texts(name, min(left, most), progress=progress)
-            found.append(texts.features[:, (len(LAYERS) - 1) * WIDTH :])
-    return np.concatenate(found)
+        missing = n - sum(map(len, parts))
+        if missing and "minilm" in ready and info(name).path is not None:
+            texts = read_texts(name, min(missing, most), progress=progress)
+            parts.append(texts.features[:, (len(LAYERS) - 1) * WIDTH :])
+    return np.concatenate(parts)
 
 
 def probe_of(pool: Pool, *, seed: int) -> Proxy:
@@ -137,7 +137,7 @@ def in_secret(
         progress: Show bars.
 
     Returns:
-        What the model owner and the data owner get.
+        The results of the model owner and of the data owner.
 
     Raises:
         RuntimeError: If the run fails.
@@ -180,7 +180,7 @@ def choose(
         progress: Show bars.
 
     Returns:
-        Figures by name: those of `Choices`, and the features' source.
+        Figures by name: the fields of `Choices`, and the features' source.
 
     Raises:
         RuntimeError: If the run fails.
@@ -190,16 +190,16 @@ def choose(
     start = time.perf_counter()
     model, data = in_secret(probe, pool.x, keep, engine, seed=seed, progress=progress)
     wall = time.perf_counter() - start
-    whole, choice = model.total(), model.total(place="choice")
+    total, choice = model.total(), model.total(place="choice")
     clear = in_the_clear(probe, pool.x, keep)
     return {
         "source": pool.source,
-        "megabytes": np.array([whole.sent / 1e6, data.total().sent / 1e6]),
+        "megabytes": np.array([total.sent / 1e6, data.total().sent / 1e6]),
         "choice_megabytes": choice.bytes / 1e6,
-        "rounds": whole.rounds,
+        "rounds": total.rounds,
         "passes": model.phases[0].passes,
         "wall": wall,
-        "working": max(whole.seconds, data.total().seconds),
+        "working": max(total.seconds, data.total().seconds),
         "choosing": choice.seconds,
         "same": np.isin(model.rows, clear).mean(),
     }

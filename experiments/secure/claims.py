@@ -53,7 +53,7 @@ FIGURES = {
         "The norm sends 8.25 times the bytes of its MLP", "Section 5.4", 8.25, ".3g"
     ),
 }
-"""What is counted on CrypTen for parts of a model, by length of a text."""
+"""The paper's figures that are counted here, on CrypTen."""
 
 CLAIMS: Mapping[str, Stated] = {
     **{

@@ -25,9 +25,9 @@ def claimed(length: int) -> dict[str, float]:
         length: Tokens of a text.
     """
     sizes: dict[str, Any] = {**BERT, "length": length, "plan": "plain"}
-    one = cost(manifest(whole(1), **sizes), 5, batch_size=5)
+    block = cost(manifest(whole(1), **sizes), 5, batch_size=5)
     bert = cost(manifest(whole(12), **sizes), 4, batch_size=4)
-    two = choice_cost(2, 1)  # one comparison, and its opening
+    comparison = choice_cost(2, 1)  # one comparison, and its opening
     last = paper_spec(1, 12, 16)
     exact, emulated = (
         cost(manifest(spec, **sizes), 5, batch_size=5)
@@ -41,10 +41,10 @@ def claimed(length: int) -> dict[str, float]:
     softmax = _bytes(exact, "softmax") / _bytes(emulated, "emulator_")
     norm = _bytes(exact, "norm") / _bytes(emulated, "norm_")
     return {
-        "comparison rounds": two.rounds - 1,
-        "comparison bytes": two.bytes - 16,
-        "softmax rounds": _softmax(one).one_batch.rounds,
-        "softmax share": one.share("softmax"),
+        "comparison rounds": comparison.rounds - 1,
+        "comparison bytes": comparison.bytes - 16,
+        "softmax rounds": _softmax(block).one_batch.rounds,
+        "softmax share": block.share("softmax"),
         "BERT rounds": bert.rounds,
         "BERT GB": bert.bytes / 1e9,
         "softmax by MLP": softmax,

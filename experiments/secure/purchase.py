@@ -47,7 +47,7 @@ def purchase(engine: str, source: Source, seed: int) -> dict[str, Any]:
         seed: Deals the pool, and draws all else.
 
     Returns:
-        Figures by name: those of `Purchases`.
+        Figures by name: the fields of `Purchases`.
 
     Raises:
         RuntimeError: If the run fails.
@@ -56,23 +56,23 @@ def purchase(engine: str, source: Source, seed: int) -> dict[str, Any]:
     pool = deal(source, jax.random.fold_in(key, 0), MOST)
     x, y = source.x[pool.rows], source.y[pool.rows]
     first = draw_bootstrap(jax.random.fold_in(key, 1), len(y), BOOTSTRAP)
-    left = np.setdiff1d(np.arange(len(y)), first)
+    candidates = np.setdiff1d(np.arange(len(y)), first)
     keep = round(BUDGETS[0] * len(y)) - len(first)
     probe = _probe(x[first], y[first], source.n_classes, jax.random.fold_in(key, 2))
     # A secure run refuses what lies beyond the bootstrap set's bounds.
-    offered = np.delete(left, out_of_bounds(probe.manifest, x[left]).rows)
+    offered = np.delete(candidates, out_of_bounds(probe.manifest, x[candidates]).rows)
     model, _ = in_secret(probe, x[offered], keep, engine, seed=seed)
     secret = np.asarray(model.rows)
     clear = in_the_clear(probe, x[offered], keep)
-    draws = jax.random.permutation(jax.random.fold_in(key, 3), len(left))[:keep]
+    draws = jax.random.permutation(jax.random.fold_in(key, 3), len(candidates))[:keep]
     masks = np.zeros((3, len(y)), bool)
     masks[:, first] = True
     masks[0, offered[secret]] = masks[1, offered[clear]] = True
-    masks[2, left[np.asarray(draws)]] = True
+    masks[2, candidates[np.asarray(draws)]] = True
     utility = ModelUtility(LEARNER, x, y, source.x[pool.test], source.y[pool.test])
     return {
         "n": len(offered),
-        "refused": len(left) - len(offered),
+        "refused": len(candidates) - len(offered),
         "same": np.isin(secret, clear).mean(),
         "accuracy": accuracies(utility, [*masks]),
         "tested": len(pool.test),

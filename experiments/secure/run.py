@@ -33,7 +33,7 @@ class Choices:
         source: Of the features.
         megabytes: Payload that the model owner sent, and that the data owner sent,
             `[S, 2]`.
-        choice_megabytes: Of what the model owner sent and received, the choice's part,
+        choice_megabytes: The choice's part of the model owner's traffic, both ways,
             `[S]`.
         rounds: Messages that the model owner waited for, `[S]`.
         passes: Of the choice, `[S]`.
@@ -121,7 +121,7 @@ def run_secure(
     purchases: dict[str, dict[str, Purchases]] = {}
     sources = prepared() if any(map(installed, RUNS)) else {}
     for engine in filter(installed, RUNS):
-        found = []
+        choices = []
         for seed in seeds:
             settings = {
                 "engine": engine,
@@ -133,7 +133,7 @@ def run_secure(
             }
             path = Path(folder) / f"{engine}-{'full-' if full else ''}{seed}.npz"
             options = {"full": full, "seed": int(seed), "progress": progress}
-            found.append(
+            choices.append(
                 remembered(
                     path,
                     settings,
@@ -142,9 +142,11 @@ def run_secure(
                     ),
                 )
             )
-            _log.info("%s: %d of %d choices are there", engine, len(found), len(seeds))
-        origins = dict.fromkeys(run.pop("source") for run in found)
-        runs[engine] = Choices(source="; ".join(origins), **stacked(found))
+            _log.info(
+                "%s: %d of %d choices are there", engine, len(choices), len(seeds)
+            )
+        origins = dict.fromkeys(run.pop("source") for run in choices)
+        runs[engine] = Choices(source="; ".join(origins), **stacked(choices))
         purchases[engine] = {
             name: Purchases(
                 **stacked(

@@ -1,4 +1,4 @@
-"""Ways to select, as phases of proxies of a target, and what is counted of them."""
+"""Ways to select, as phases of proxies of a target, and their counted traffic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOOTSTRAP, FIRST = 0.05, 0.3
 BATCH = 64
 
 ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
-"""Engines whose cost is counted."""
+"""Engines to count the cost on."""
 
 NETWORK = Network(bandwidth=BANDWIDTH, latency=LATENCY, one_way_per_round=1.0)
 """The paper's link. A round takes one latency, the least that it can."""
@@ -51,10 +51,10 @@ OURS = Spec(
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """Phases, the last of which leaves what is bought.
+    """Phases, the last of which leaves the purchase.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         phases: A proxy each; None is a linear probe on public features.
         ours: Whether products are folded: the others' are taken as CrypTen's layers do.
     """
@@ -112,7 +112,7 @@ def manifests(way: Way, sizes: Mapping[str, Any]) -> tuple[Manifest, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What a selection sends: payload of one owner, rounds, hours on the paper's link.
+    """Cost of a selection: payload of one owner, rounds, hours on the paper's link.
 
     Computing is not in the hours, nor what ABY3's helper sends in the payload.
     """
@@ -133,14 +133,14 @@ def counted(
         rows: Samples of the pool.
     """
     bought = round(BOOTSTRAP * rows)
-    left, size, rounds, seconds = rows - bought, 0.0, 0.0, 0.0
+    remaining, size, rounds, seconds = rows - bought, 0.0, 0.0, 0.0
     for i, phase in enumerate(phases):
         share = SHARE if i == len(phases) - 1 else FIRST
         keep = round(share * rows) - bought
-        forward = cost(phase, left, NETWORK, engine=engine, batch_size=BATCH)
-        choice = choice_cost(left, keep, NETWORK, engine=engine)
+        forward = cost(phase, remaining, NETWORK, engine=engine, batch_size=BATCH)
+        choice = choice_cost(remaining, keep, NETWORK, engine=engine)
         size += forward.bytes + choice.bytes
         rounds += forward.rounds + choice.rounds
         seconds += (forward.seconds or 0.0) + (choice.seconds or 0.0)
-        left = keep
+        remaining = keep
     return Counted(size, rounds, seconds / 3600)

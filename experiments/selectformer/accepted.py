@@ -19,7 +19,7 @@ def where_accepted(
             setting. If it did in all seeds, the claim is not tested.
         unit: Of the values.
         where: On which data.
-        scale: How much of it, and by what models.
+        scale: Its size, and its models.
     """
     known = values[np.isfinite(values)]
     refused, text, other = len(values) - len(known), "", ""

@@ -66,12 +66,12 @@ def make(
         "read, what a model learns from the choice, and what it costs in secret.",
         chapters=[chapter, accuracy_chapter(scores)],
     )
-    told = [block for block in chapter.blocks[3:6] if isinstance(block, str)]
-    return report, "\n".join([*told, *verdicts(scores)])
+    texts = [block for block in chapter.blocks[3:6] if isinstance(block, str)]
+    return report, "\n".join([*texts, *verdicts(scores)])
 
 
 def make_cell(folder: Path, **options: Any) -> tuple[Report, str]:
-    """Run a cell of the paper and return its report, and what came of it."""
+    """Run a cell of the paper and return its report, and the first text of it."""
     from .cells.chapter import cell_chapter
     from .cells.run import run_cell
 

@@ -36,7 +36,7 @@ class Source:
     """Samples with features of a public encoder, and their labels.
 
     Attributes:
-        x: What a linear model reads, `[n, d]` float32.
+        x: Features for a linear model, `[n, d]` float32.
         y: `[n]` int32.
         n_classes: C.
     """
@@ -71,7 +71,7 @@ class Pool:
 
     Attributes:
         rows: Offered, `[n]`.
-        own: Those that the model owner has without labels, as imbalanced.
+        own: The model owner's, without labels, as imbalanced.
         test: `[m]`: classes as frequent as in the source.
         kept: The kept class.
     """
@@ -99,22 +99,23 @@ def deal(source: Source, key: jax.Array, most: int = MOST, *, own: float = 0.0) 
     draw = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     order = draw.permutation(len(y))
     held = min(0.25, TEST / len(y))
-    test, rest = list[np.ndarray](), list[np.ndarray]()
+    test, remaining = list[np.ndarray](), list[np.ndarray]()
     for c in range(source.n_classes):
         rows = order[y[order] == c]
         cut = round(held * len(rows))
         test.append(rows[:cut])
-        rest.append(rows[cut:])
-    sizes = np.array([len(rows) for rows in rest])
+        remaining.append(rows[cut:])
+    sizes = np.array([len(rows) for rows in remaining])
     large = np.flatnonzero(sizes >= 0.8 * sizes.max())
-    whole = min(int(sizes[large].min() / (1 + own)), most)
+    # By the smallest of them, so that all keys give pools of one size.
+    kept_size = min(int(sizes[large].min() / (1 + own)), most)
     kept = int(draw.choice(large))
-    limits = np.minimum(round(whole / KEPT), (sizes / (1 + own)).astype(int))
-    limits[kept] = whole
-    offered = [rows[:limit] for rows, limit in zip(rest, limits, strict=True)]
+    limits = np.minimum(round(kept_size / KEPT), (sizes / (1 + own)).astype(int))
+    limits[kept] = kept_size
+    offered = [rows[:limit] for rows, limit in zip(remaining, limits, strict=True)]
     others = [
         rows[limit : limit + round(own * limit)]
-        for rows, limit in zip(rest, limits, strict=True)
+        for rows, limit in zip(remaining, limits, strict=True)
     ]
     return Pool(
         rows=draw.permutation(np.concatenate(offered)),
@@ -172,13 +173,13 @@ def _scaled(x: np.ndarray) -> np.ndarray:
 
 def _once(read: Callable[[bool], Encoded]) -> Callable[[bool], Encoded]:
     """Return a reader that reads once in a process, whichever thread comes first."""
-    lock, found = threading.Lock(), list[Encoded]()
+    lock, cached = threading.Lock(), list[Encoded]()
 
     def again(progress: bool) -> Encoded:
         with lock:
-            if not found:
-                found.append(read(progress))
-        return found[0]
+            if not cached:
+                cached.append(read(progress))
+        return cached[0]
 
     return again
 
@@ -213,5 +214,5 @@ def read_all(progress: bool, *, full: bool = True) -> dict[str, Encoded]:
 
 
 def kind(name: str) -> Literal["text", "image"]:
-    """Return what a data set consists of."""
+    """Return the kind of inputs of a data set."""
     return "image" if name == "fashion_mnist" else "text"

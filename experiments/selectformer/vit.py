@@ -45,13 +45,14 @@ def pretrained(*, n_classes: int) -> Target:
     Raises:
         FileNotFoundError: If mnist is not prepared; it names the command.
     """
-    found = remembered(
+    stored = remembered(
         cache_folder("experiments") / "vit.npz",
         {"config": repr(CONFIG), "training": _TRAINING, "digits": _DIGITS},
         _pretrain,
     )
     graphdef, params = _digits_model()
-    leaves = [found[str(i)] for i in range(len(found))]
+    leaves = [stored[str(i)] for i in range(len(stored))]
+    # Leaves are stored by position, so that a fresh model has to give the structure.
     params = jax.tree.unflatten(jax.tree.structure(params), map(jnp.asarray, leaves))
     model = Classifier(CONFIG, n_classes, read="mean", rngs=nnx.Rngs(1))
     model.encoder = nnx.merge(graphdef, params).encoder
@@ -80,8 +81,8 @@ def _pretrain() -> dict[str, np.ndarray]:
 def as_images(data: Dataset) -> np.ndarray:
     """Return a data set's pixels from -1 to 1, `[n, 28, 28, 1]` float32.
 
-    An empty patch at 0 would have rows of nearly no variance, whose reciprocal root no
-    small network follows.
+    An empty patch of zeros would have rows of nearly no variance; no small network
+    approximates the reciprocal square root there.
     """
     pixels = np.asarray(data.as_features(), np.float32).reshape(-1, 28, 28, 1)
     return 2 * pixels - 1

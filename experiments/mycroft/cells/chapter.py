@@ -49,7 +49,11 @@ def paper_claims(result: CellResult) -> list[Claim]:
 
 def own_claims(result: CellResult) -> list[Claim]:
     """Judge claims of ours, on methods and settings that the paper lacks."""
-    measured = [one for setting in _settings(result) for one in on_methods(setting)]
+    measured = [
+        measurement
+        for setting in _settings(result)
+        for measurement in on_methods(setting)
+    ]
     measured.append(on_one_source(_starved(result)))
     return judge({row.key: OURS[row.key] for row in measured}, measured)
 
@@ -97,7 +101,10 @@ def cell_chapter(result: CellResult) -> Chapter:
             "sizes": dataclasses.asdict(result.sizes),
             "sizes_of_backgrounds": dataclasses.asdict(result.backgrounds),
             "permuted": result.permuted,
-            **{name: dataclasses.asdict(one) for name, one in shown.items()},
+            **{
+                name: dataclasses.asdict(experiment)
+                for name, experiment in shown.items()
+            },
             "claims": [dataclasses.asdict(claim) for claim in claims],
             "own_claims": [dataclasses.asdict(claim) for claim in ours],
         },
@@ -155,15 +162,18 @@ def _words(result: CellResult) -> str:
 
 def _table(shown: dict[str, Starved | Spurious]) -> Table:
     rows = []
-    for name, one in shown.items():
-        for b, budget in enumerate(one.budgets):
+    for name, experiment in shown.items():
+        for b, budget in enumerate(experiment.budgets):
             rows.append(
                 (
                     f"{name.capitalize()}, {budget}",
-                    spread(one.nothing[:, 0]),
-                    spread(one.published[:, b, 0]),
-                    *(spread(one.accuracy[:, i, b, 0]) for i in range(len(SELECTORS))),
-                    spread(one.everything[:, 0]),
+                    spread(experiment.nothing[:, 0]),
+                    spread(experiment.published[:, b, 0]),
+                    *(
+                        spread(experiment.accuracy[:, i, b, 0])
+                        for i in range(len(SELECTORS))
+                    ),
+                    spread(experiment.everything[:, 0]),
                 )
             )
     heads = [

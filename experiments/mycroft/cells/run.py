@@ -38,7 +38,7 @@ PAPER = dataclasses.replace(
     Sizes(), side=32, channels=(16, 32), budgets=BUDGETS, rate=3e-3
 )
 WAYS = (PUBLISHED, "random")
-"""The ways to choose whose losses by permuted labels are compared."""
+"""Ways to choose, compared by their losses through permuted labels."""
 
 _WEAK = 0.3  # share of classes that are starved
 _log = logging.getLogger("experiments")
@@ -50,7 +50,7 @@ class CellResult:
 
     Attributes:
         data: Name of the set.
-        target: What its folder is called; "" for networks from scratch.
+        target: Name of its folder; "" for networks from scratch.
         seeds: `[S]`.
         sizes: How large the starved classes are.
         backgrounds: How large the experiment on stripes is.
@@ -78,8 +78,8 @@ class Read(NamedTuple):
     Attributes:
         images: `[n, side, side, c]`, in 0..1 or bytes.
         y: Classes, `[n]`.
-        encode: From images to what networks see; None for the images themselves.
-        digest: Of what was read.
+        encode: Maps images to the networks' inputs; None for the images themselves.
+        digest: Of the files read.
     """
 
     images: np.ndarray
@@ -226,26 +226,26 @@ def fitted(
     """
     counts = np.bincount(y)
     least, n_classes, n = int(counts.min()), len(counts), len(y)
-    own, share = round(0.3 * least), round(0.3 * least)
+    n_own, share = round(0.3 * least), round(0.3 * least)
     if not paper:
-        own, share = min(sizes.own, round(0.1 * least)), min(600, share)
-    if own < _FEWEST:
+        n_own, share = min(sizes.own, round(0.1 * least)), min(600, share)
+    if n_own < _FEWEST:
         raise ValueError(
             f"--data {data!r} must hold {10 * _FEWEST} samples or more of each of its "
             f"{n_classes} classes, got {least} of class {int(counts.argmin())}"
         )
     test = round(0.1 * n) if paper else min(sizes.test, round(0.1 * n))
-    rest = n - n_classes * (own + share) - test
+    remaining = n - n_classes * (n_own + share) - test
     offered = n_classes * share
     grown = max(1.0, offered / sizes.offered)
     larger = dataclasses.replace(
         sizes,
-        own=own,
+        own=n_own,
         offered=offered,
         test=test,
-        val=rest if paper else min(sizes.val, rest),
+        val=remaining if paper else min(sizes.val, remaining),
         weak=max(1, round(_WEAK * n_classes)),
-        first=steps_for(n_classes * own, 4 * sizes.epochs, sizes.first),
+        first=steps_for(n_classes * n_own, 4 * sizes.epochs, sizes.first),
         cycles=tuple(round(grown * steps) for steps in sizes.cycles),
     )
     part = min(1.0, 2 * int(np.sort(counts)[-2]) / _STRIPED)
@@ -283,8 +283,8 @@ def _largest(y: np.ndarray) -> tuple[int, int]:
 
 def _read(data: str, target: str | None, side: int, progress: bool) -> Read:
     if target is None:
-        one, x = read_images(data, side=side, progress=progress)
-        y = np.concatenate([one.train.y, one.test.y]).astype(int)
-        return Read(x[..., 0] if x.shape[-1] == 1 else x, y, None, one.digest)
+        dataset, x = read_images(data, side=side, progress=progress)
+        y = np.concatenate([dataset.train.y, dataset.test.y]).astype(int)
+        return Read(x[..., 0] if x.shape[-1] == 1 else x, y, None, dataset.digest)
     cell = read_cell(data, target, kind="image", progress=progress)
     return Read(cell.images(), cell.y.astype(int), cell.encoded, cell.digest)

@@ -41,7 +41,7 @@ _SOURCES = {
 def tabular_blocks(
     result: Tabular, paths: Paths | None = None, grown: Paths | None = None
 ) -> tuple[list[str | Heading | Figure | Table], Mapping[str, Any]]:
-    """Return what a chapter shows of the tabular experiments, and the numbers.
+    """Return the blocks of a chapter on the tabular experiments, and its numbers.
 
     Args:
         result: Trainers, owners and ways to choose.
@@ -126,10 +126,11 @@ def _path_numbers(paths: Paths) -> dict[str, Any]:
 
 
 def _structure(result: Tabular) -> str:
-    own, other = _diagonal(result.everything[:, :, : len(result.kinds)])
+    same_kind, other_kind = _diagonal(result.everything[:, :, : len(result.kinds)])
     text = (
         "The kinds differ: with everything of an owner that has one kind only, F1 is "
-        f"{own:.2f} if it is the kind that the trainer lacks, and {other:.2f} if not."
+        f"{same_kind:.2f} if it is the kind that the trainer lacks, and "
+        f"{other_kind:.2f} if not."
     )
     if len(result.groups) == 0:
         return text
@@ -139,7 +140,7 @@ def _structure(result: Tabular) -> str:
         f"{text} The kinds are cut by rules over the columns. With occupations "
         f"({groups}; their column dropped) for kinds the same two scores are "
         f"{natural:.2f} and {others:.2f}"
-        + (": they differ less." if natural - others < own - other else ".")
+        + (": they differ less." if natural - others < same_kind - other_kind else ".")
     )
 
 
@@ -176,24 +177,26 @@ def _differences(result: Tabular, m: Measures) -> str:
             f"information in {by_binning:.0%} of the pairs by binning distance, and in "
             f"{at_random:.0%} at random. The second row leaves them out."
         )
-    some = m.reached_useful[np.isfinite(m.reached_useful[:, 0, 0])]
-    rest = (some[:, 0, 0] - some[:, 1, 0]).mean() if len(some) else np.nan
-    if ours - random < gap and rest < gap:
+    reached = m.reached_useful[np.isfinite(m.reached_useful[:, 0, 0])]
+    useful_gap = (
+        (reached[:, 0, 0] - reached[:, 1, 0]).mean() if len(reached) else np.nan
+    )
+    if ours - random < gap and useful_gap < gap:
         parts.append(
-            f"Among the others the gap is {100 * rest:.0f} points. A likely reason why "
-            "it is smaller than the paper's, which was not tested: the paper's attacks "
-            "were staged in a laboratory and are alike, so that few samples stand for "
-            "all, whereas here a kind is a crowd of different rows."
+            f"Among the others the gap is {100 * useful_gap:.0f} points. A likely "
+            "reason why it is smaller than the paper's, which was not tested: the "
+            "paper's attacks were staged in a laboratory and are alike, so that few "
+            "samples stand for all, whereas here a kind is a crowd of different rows."
         )
     return " ".join(parts)
 
 
 def _found(result: Tabular, m: Measures) -> str:
-    found = m.found.mean(axis=0)
+    mean_found = m.found.mean(axis=0)
     wanted = m.useful.mean(axis=0) >= 1
     missed, lost = (
         [result.kinds[p] for p in np.flatnonzero(wanted & (counts < 0.5))]
-        for counts in (found[:, 0], found.max(axis=1))
+        for counts in (mean_found[:, 0], mean_found.max(axis=1))
     )
     pairs = (
         f"Without a threshold: {m.ordered[:, 0].mean():.0%} of the pairs of a useful "

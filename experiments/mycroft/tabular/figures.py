@@ -1,4 +1,4 @@
-"""What the tabular experiments say, as measures, figures and tables."""
+"""Measures, figures and tables of the tabular experiments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Measures:
 
     Attributes:
         f1: Over owners that hold the trainer's kind at all, `[S, K, B]`.
-        hits: Share of the trainer's kind in what these owners sent, `[S, K, B]`.
+        hits: Share of the trainer's kind in the rows these owners sent, `[S, K, B]`.
         reached: Share of all pairs of trainer and owner in which F1 reaches that of
             full information, `[S, K, B]`.
         reached_useful: The same of pairs where full information is useful.
@@ -59,9 +59,9 @@ def measure(result: Tabular) -> Measures:
     reached = (result.f1 >= result.everything[..., None, None] - TOLERANCE) * 1.0
     reached[np.isnan(result.f1)] = np.nan
     useful = result.everything >= USEFUL
-    some = useful.any(axis=(1, 2))
+    has_useful = useful.any(axis=(1, 2))
     reached_useful = np.full((len(useful), *reached.shape[3:]), np.nan)
-    for s in np.flatnonzero(some):
+    for s in np.flatnonzero(has_useful):
         reached_useful[s] = reached[s][useful[s]].mean(axis=0)
     return Measures(
         f1=result.f1[:, holds].mean(axis=1),
@@ -72,8 +72,8 @@ def measure(result: Tabular) -> Measures:
         useful=useful.sum(axis=2),
         ordered=np.stack(
             [
-                [_ordered(one[..., k], mask) for k in range(len(result.selectors))]
-                for one, mask in zip(result.f1[..., 0], useful, strict=True)
+                [_ordered(scores[..., k], mask) for k in range(len(result.selectors))]
+                for scores, mask in zip(result.f1[..., 0], useful, strict=True)
             ]
         ),
         everything=result.everything[:, holds].mean(axis=1),
@@ -225,11 +225,11 @@ def classifier_means(result: Tabular) -> np.ndarray:
 
 
 def paper_table(result: Tabular, m: Measures) -> Table:
-    """Set what was measured beside the paper's figures."""
+    """Set our measurements beside the paper's figures."""
     least, most = int(result.budgets[0]), int(result.budgets[-1])
     total = m.useful.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = [m.found[:, :, k].sum(axis=1) / total for k in range(2)]
+        found_shares = [m.found[:, :, k].sum(axis=1) / total for k in range(2)]
     paper = {name: sum(counts) for name, counts in PAPER_FOUND.items()}
     names = list(PAPER_REACHED)
     return Table(
@@ -254,7 +254,7 @@ def paper_table(result: Tabular, m: Measures) -> Table:
             ),
             (
                 f"Useful owners found with {least} samples, per useful owner",
-                *map(spread, found),
+                *map(spread, found_shares),
                 *(paper[name] / paper["everything"] for name in names),
             ),
         ],
@@ -283,12 +283,12 @@ def path_table(paths: Paths) -> Table:
 def path_figure(paths: Paths) -> Figure:
     """Draw the distribution of F1 over cases, by who is sent."""
     figure = new_figure()
-    some, grid = paths.cases(), np.linspace(0, 1, 51)
+    is_case, grid = paths.cases(), np.linspace(0, 1, 51)
     curves = {
         way: np.stack(
             [
-                (one[cases][:, i, None] <= grid).mean(axis=0)
-                for one, cases in zip(paths.alone, some, strict=True)
+                (scores[cases][:, i, None] <= grid).mean(axis=0)
+                for scores, cases in zip(paths.alone, is_case, strict=True)
             ]
         )
         for i, way in enumerate(WAYS)
@@ -296,13 +296,13 @@ def path_figure(paths: Paths) -> Figure:
     with style():
         ax = figure.subplots()
     plot_curves(grid, curves, ax=ax, xlabel="F1", ylabel="Cases up to it", percent=True)
-    at = len(grid) // 2
+    middle = len(grid) // 2
     return Figure(
         plot=figure,
         caption=f"Cases in which {BUDGET} samples bring no more than this F1: lower is "
         "better. Compare Figure 10 of the paper.",
         alt="Share of cases with an F1 of 0.5 at most: "
-        + ", ".join(f"{way} {c[:, at].mean():.0%}" for way, c in curves.items())
+        + ", ".join(f"{way} {c[:, middle].mean():.0%}" for way, c in curves.items())
         + ".",
     )
 
@@ -360,11 +360,11 @@ def _curves(
 
 
 def _in_words(result: Tabular, curves: dict[str, np.ndarray], form: str) -> str:
-    told = []
+    clauses = []
     for name, curve in curves.items():
         first, last = curve.mean(axis=0)[[0, -1]]
-        told.append(
+        clauses.append(
             f"{name}: {first:{form}} with {result.budgets[0]} samples, {last:{form}} "
             f"with {result.budgets[-1]}"
         )
-    return "; ".join(told) + "."
+    return "; ".join(clauses) + "."

@@ -1,4 +1,4 @@
-"""Real tables whose positives are of several kinds, as attacks on a network are."""
+"""Real tables with several kinds of positives, as attacks on a network are."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def adult_occupations(adult: Dataset, n_kinds: int = 5) -> KindTable:
     Only those with the most high incomes.
     """
     x, names, categorical, _ = _decode(adult)
-    at = names.index("occupation")
-    code = x[:, at].astype(int)
+    column = names.index("occupation")
+    code = x[:, column].astype(int)
     most = np.argsort(-np.bincount(code[adult.y == 1]), kind="stable")[:n_kinds]
     titles = [
         name.partition("=")[2]
@@ -113,8 +113,8 @@ def adult_occupations(adult: Dataset, n_kinds: int = 5) -> KindTable:
         if name.startswith("occupation=")
     ]
     return KindTable(
-        x=np.delete(x, at, axis=1),
-        categorical=tuple(i - (i > at) for i in categorical if i != at),
+        x=np.delete(x, column, axis=1),
+        categorical=tuple(i - (i > column) for i in categorical if i != column),
         positive=adult.y == 1,
         kind=np.where(code[:, None] == most, np.arange(n_kinds), -1).max(axis=1),
         kinds=tuple(titles[i] for i in most),
@@ -148,8 +148,10 @@ def _decode(adult: Dataset):
         columns.setdefault(name.partition("=")[0], []).append(i)
     x = np.stack(
         [
-            adult.x[:, at[0]] if len(at) == 1 else adult.x[:, at].argmax(axis=1)
-            for at in columns.values()
+            adult.x[:, indices[0]]
+            if len(indices) == 1
+            else adult.x[:, indices].argmax(axis=1)
+            for indices in columns.values()
         ],
         axis=1,
     ).astype(np.float32)
@@ -157,5 +159,7 @@ def _decode(adult: Dataset):
     def is_in(category: str) -> np.ndarray:
         return adult.x[:, (adult.feature_names or ()).index(category)] == 1
 
-    categorical = tuple(i for i, at in enumerate(columns.values()) if len(at) > 1)
+    categorical = tuple(
+        i for i, indices in enumerate(columns.values()) if len(indices) > 1
+    )
     return x, list(columns), categorical, is_in

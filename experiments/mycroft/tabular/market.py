@@ -46,14 +46,14 @@ def mixtures(n_kinds: int) -> np.ndarray:
 
     First owners of one kind, then of two in halves, then of two as 19 to 1.
     """
-    one = np.eye(n_kinds)
+    pure = np.eye(n_kinds)
     pairs = list(itertools.combinations(range(n_kinds), 2))
     ordered = list(itertools.permutations(range(n_kinds), 2))
     return np.stack(
         [
-            *one,
-            *(0.5 * one[a] + 0.5 * one[b] for a, b in pairs),
-            *(0.95 * one[a] + 0.05 * one[b] for a, b in ordered),
+            *pure,
+            *(0.5 * pure[a] + 0.5 * pure[b] for a, b in pairs),
+            *(0.95 * pure[a] + 0.05 * pure[b] for a, b in ordered),
         ]
     )
 
@@ -88,25 +88,28 @@ def deal(
         rows = order[(table.positive & (table.kind == i))[order]]
         n_hard = max(_FEWEST_HARD, round(_HARD_SHARE * len(rows)))
         test, hard, pool = np.split(rows, [n_test, n_test + n_hard])
+        # Negatives of the same kind where negatives have kinds, else any of no kind.
         same = ~table.positive & (table.kind == i)
         rows = order[
             (same if same.any() else ~table.positive & (table.kind < 0))[order]
         ]
-        test_negatives, own, rest = np.split(rows, [2 * n_test, 2 * n_test + n_own])
-        if min(len(pool), len(rest)) < n_owner:
+        test_negatives, own_rows, remaining = np.split(
+            rows, [2 * n_test, 2 * n_test + n_own]
+        )
+        if min(len(pool), len(remaining)) < n_owner:
             raise ValueError(
                 f"table must hold {n_owner} more positives and negatives of kind "
-                f"{kind!r} than trainers keep, got {len(pool)} and {len(rest)}"
+                f"{kind!r} than trainers keep, got {len(pool)} and {len(remaining)}"
             )
         tests.append(np.concatenate([test, test_negatives]))
         hards.append(hard)
-        owns.append(own)
+        owns.append(own_rows)
         positives.append(pool)
-        negatives.append(rest)
+        negatives.append(remaining)
 
     def draw(owner: int, pools: Sequence[np.ndarray], counts: Sequence[int]):
-        at = jax.random.fold_in(jax.random.fold_in(key, 1), owner)
-        lot = np.asarray(jax.random.uniform(at, (len(table.kind),)))
+        owner_key = jax.random.fold_in(jax.random.fold_in(key, 1), owner)
+        lot = np.asarray(jax.random.uniform(owner_key, (len(table.kind),)))
         rows = np.concatenate(
             [
                 pool[np.argsort(lot[pool])[:count]]
@@ -119,6 +122,7 @@ def deal(
     offered, beside = [], []
     for o, share in enumerate(shares):
         counts = np.rint(share * n_owner).astype(int)
+        # The rounding error goes to the largest count, so that the sum is exact.
         counts[np.argmax(counts)] += n_owner - counts.sum()
         offered.append(draw(o, positives, list(counts)))
         held = [negatives[i] for i in np.flatnonzero(counts)]

@@ -1,4 +1,4 @@
-"""What was measured on each claim about tables and decision paths."""
+"""Measurements for each claim about tables and decision paths."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _F1 = "points of F1"
 
 
 def on_rows(result: Tabular) -> Iterator[Measured]:
-    """Yield what was measured on the paper's claims about choosing rows of a table."""
+    """Yield the measurements for the paper's claims on choosing rows of a table."""
     m = measure(result)
     for name, (ranking, how) in READINGS.items():
         yield from _reading(result, m, name, SELECTORS.index(ranking), how)
@@ -65,8 +65,8 @@ def on_rows(result: Tabular) -> Iterator[Measured]:
     yield compared("total variation", further, what, unit=_F1, **about)
     if "XGBoost" in result.classifiers:
         yield _classifiers(result)
-    everything, at = result.everything, SELECTORS.index("binning distance")
-    ahead = (result.f1[..., at, 0] >= USEFUL) & (everything < USEFUL)
+    everything, selector_index = result.everything, SELECTORS.index("binning distance")
+    ahead = (result.f1[..., selector_index, 0] >= USEFUL) & (everything < USEFUL)
     counts = ahead.sum(axis=(1, 2))
     yield Measured(
         key="sometimes",
@@ -117,10 +117,10 @@ def _classifiers(result: Tabular) -> Measured:
 
 
 def on_paths(result: Paths, tree: str = AUTHORS) -> Iterator[Measured]:
-    """Yield what was measured on decision paths and combined choices.
+    """Yield the measurements of decision paths and combined choices.
 
     Args:
-        result: What came of it.
+        result: Of all seeds.
         tree: One of `TREES`: how far the owners' trees were grown.
     """
     f1, about = _by_way(result), _cases(result, tree)
@@ -150,14 +150,14 @@ def on_other_rows(result: Tabular) -> Iterator[Measured]:
             yield _beside(result, name, lead, how)
     for name, ranking in RANKED.items():
         yield _beside(result, name, score(ranking) - score(mycroft))
-    for at in np.flatnonzero(result.budgets == MANY):
-        gap = score(mycroft) - m.f1[:, SELECTORS.index("random"), at]
+    for b in np.flatnonzero(result.budgets == MANY):
+        gap = score(mycroft) - m.f1[:, SELECTORS.index("random"), b]
         what = "Mycroft less random"
         yield compared("many", gap, what, unit=_F1, **_about(result))
 
 
 def on_other_paths(result: Paths, tree: str = AUTHORS) -> Measured:
-    """Measure what Figure 10 shows beside the paper's words."""
+    """Measure the lead of the same path over other paths, as Figure 10 shows it."""
     f1 = _by_way(result)
     lead, what = f1["same path"] - f1["other paths"], "Same path less other paths"
     return compared("other paths", lead, what, unit=_F1, **_cases(result, tree))

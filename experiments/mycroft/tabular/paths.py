@@ -22,7 +22,7 @@ WAYS = ("Mycroft", "same path", "other paths", "random")
 of no such path, or any."""
 
 OTHERS = ("same path", "random")
-"""What Mycroft is combined with."""
+"""Rankings combined with Mycroft's."""
 
 BUDGET = 5
 SPLITS = (0, 3, 5, 7, 10)
@@ -31,7 +31,7 @@ SPLITS = (0, 3, 5, 7, 10)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paths:
-    """F1 of what decision paths choose, for S seeds, P trainers and O owners.
+    """F1 with the choices by decision paths, for S seeds, P trainers and O owners.
 
     A pair of trainer and owner is a case if the owner holds the trainer's kind at all,
     and has five candidates on the path of a hard sample and five on others. Elsewhere
@@ -40,7 +40,7 @@ class Paths:
     Attributes:
         shares: Share of each kind in each owner's positives, `[S, O, P]`.
         alone: F1 with five samples by each of `WAYS`, `[S, P, O, 4]`.
-        hits: Share of the trainer's kind in them, likewise.
+        hits: Share of the trainer's kind in them, of the same shape.
         combined: F1 with ten samples, of which Mycroft chose as many as `SPLITS` says
             and one of `OTHERS` the rest, `[S, P, O, 2, 5]`. A path with too few is
             filled up at random.
@@ -64,14 +64,14 @@ class Paths:
         """Average over the cases of each seed: `[S, P, O, ...]` to `[S, ...]`."""
         return np.stack(
             [
-                one[some].mean(axis=0)
-                for one, some in zip(values, self.cases(), strict=True)
+                seed_values[is_case].mean(axis=0)
+                for seed_values, is_case in zip(values, self.cases(), strict=True)
             ]
         )
 
 
 def join_paths(runs: Sequence[Mapping[str, Any]]) -> Paths:
-    """Join what `paths_seed` returned for several seeds."""
+    """Join the results of `paths_seed` for several seeds."""
     return Paths(**stacked(runs))
 
 
@@ -80,7 +80,7 @@ def paths_seed(
 ) -> dict[str, np.ndarray]:
     """Run the experiment once; the fields of `Paths` without their first axis.
 
-    Trainers, owners and what is drawn at random are those of `tabular_seed`.
+    Trainers, owners and random draws are the same as in `tabular_seed`.
 
     Args:
         seed: Of all draws.
@@ -99,7 +99,7 @@ def paths_of(
     """Run `paths_seed` on any table, with any sizes (those that `deal` takes)."""
     market, shares, lots = dealt(seed, table, sizes)
     shape = len(market.hard), len(market.offered)
-    found = {
+    fields = {
         "alone": np.full((*shape, len(WAYS)), np.nan),
         "hits": np.full((*shape, len(WAYS)), np.nan),
         "combined": np.full((*shape, len(OTHERS), len(SPLITS)), np.nan),
@@ -114,19 +114,22 @@ def paths_of(
         for p in map(int, np.flatnonzero(shares[o])):
             hard = table.known(market.hard[p])
             same = on_path(offer, hard.x)
+            # Ways that choose on or off the path need a full budget on both sides.
             if min(same.sum(), (~same).sum()) < BUDGET:
                 continue
-            found["on_path"][p, o] = same.mean()
-            found["features"][p, o] = features_asked(offer, hard.x)
+            fields["on_path"][p, o] = same.mean()
+            fields["features"][p, o] = features_asked(offer, hard.x)
             nearest = rank("binning distance", offer, hard, max(SPLITS), lots[p, o])
-            for name, at, chosen in _choices(nearest, same, lots[p, o]):
-                sent.append((name, (p, o, *at), rows[chosen]))
-    scores = Retrainer(table, market, seed)((at[0], rows, TREE) for _, at, rows in sent)
-    for (name, at, rows), score in zip(sent, scores, strict=True):
-        found[name][at] = score
+            for name, index, chosen in _choices(nearest, same, lots[p, o]):
+                sent.append((name, (p, o, *index), rows[chosen]))
+    scores = Retrainer(table, market, seed)(
+        (index[0], rows, TREE) for _, index, rows in sent
+    )
+    for (name, index, rows), score in zip(sent, scores, strict=True):
+        fields[name][index] = score
         if name == "alone":
-            found["hits"][at] = np.mean(table.kind[rows] == at[0])
-    return {"shares": shares, **found}
+            fields["hits"][index] = np.mean(table.kind[rows] == index[0])
+    return {"shares": shares, **fields}
 
 
 def on_path(offer: Offer, hard: np.ndarray) -> np.ndarray:
@@ -146,7 +149,7 @@ def features_asked(offer: Offer, hard: np.ndarray) -> float:
 
 
 def combine(first: np.ndarray, second: np.ndarray, n: int, total: int) -> np.ndarray:
-    """Take n of one ranking, and what is missing from another, no one twice."""
+    """Take n of one ranking, and fill up to `total` from another without repeats."""
     head = first[:n]
     return np.concatenate([head, second[~np.isin(second, head)][: total - n]])
 
@@ -158,6 +161,7 @@ def _choices(
     order = np.argsort(lot)
     ranked = {
         "Mycroft": nearest,
+        # A stable sort keeps each group in the order of the lot.
         "same path": order[np.argsort(~same[order], kind="stable")],
         "other paths": order[~same[order]],
         "random": order,

@@ -38,14 +38,14 @@ _BY_SEED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tabular:
-    """What came of it, for S seeds, P trainers, O owners, K selectors and B budgets.
+    """Results for S seeds, P trainers, O owners, K selectors and B budgets.
 
     All F1 scores are on a trainer's held-out positives and negatives.
 
     Attributes:
         table: Name of the table.
         seeds: `[S]`.
-        kinds: What each trainer lacks, P names.
+        kinds: The kind that each trainer lacks, P names.
         shares: Share of each kind in each owner's positives, `[O, P]`.
         n_own: Negatives that each trainer starts from.
         n_hard: Hard samples that each trainer shows, `[P]`.
@@ -55,9 +55,9 @@ class Tabular:
         budgets: `[B]`, each twice the one before.
         before: F1 of the trainers' first models, `[S, P]`.
         everything: F1 with all of an owner's data, `[S, P, O]`.
-        f1: F1 with what a selector chose, `[S, P, O, K, B]`; NaN where not run.
-        hits: Share of the trainer's kind in what was chosen, of the same shape.
-        classifiers: C names, those of `classifiers_here`; the above is by `TREE`.
+        f1: F1 with a selector's choice, `[S, P, O, K, B]`; NaN where not run.
+        hits: Share of the trainer's kind in that choice, of the same shape.
+        classifiers: C names, from `classifiers_here`; the above is by `TREE`.
         settings: The settings of each, in words, C texts.
         by_classifier: F1 with everything, and with the least budget chosen by the
             first two selectors, `[S, C, P, O, 3]`; NaN where not run.
@@ -192,18 +192,18 @@ def run_seed(
     chosen = {}
 
     def jobs():
-        for at, rows in choose_all(table, market, lot, budgets, seed, full=full):
-            chosen[at] = rows
-            yield at[0], rows, TREE
+        for index, rows in choose_all(table, market, lot, budgets, seed, full=full):
+            chosen[index] = rows
+            yield index[0], rows, TREE
 
     retrain = Retrainer(table, market, seed)
     everything = retrain.with_all_pairs()
     f1 = np.full((*everything.shape, len(SELECTORS), len(budgets)), np.nan)
     hits = np.full_like(f1, np.nan)
     scores = retrain(jobs())
-    for (at, rows), score in zip(chosen.items(), scores, strict=True):
-        f1[at] = score
-        hits[at] = np.mean(table.kind[rows] == at[0])
+    for (index, rows), score in zip(chosen.items(), scores, strict=True):
+        f1[index] = score
+        hits[index] = np.mean(table.kind[rows] == index[0])
 
     models = first_models() if models is None else models
     by_classifier = np.full((len(models), *everything.shape, 3), np.nan)

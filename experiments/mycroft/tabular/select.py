@@ -1,4 +1,4 @@
-"""How an owner of a table can choose what to send."""
+"""Ways for the owner of a table to choose rows to send."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ SELECTORS = (*RANKINGS, *MIXTURES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What an owner knows of its own data.
+    """An owner's candidates, and its decision tree's view of them.
 
     Attributes:
-        known: Its n candidates: those of the class that is asked for.
+        known: Its n candidates: its rows of the class that is asked for.
         categorical: Which columns hold codes.
         tree: A decision tree trained on all of its data.
         paths: Which nodes of the tree each candidate visits, `[n, nodes]`.
@@ -130,8 +130,8 @@ def rank(
     the paper and its public code do with the binning distance, unless their name ends
     in `COVERING`: these cover the hard samples, as Algorithm 3 does. "decision path"
     takes those that end in the same leaf as a hard sample, then those that leave its
-    path last. "confidence" takes those of a probability that is nearest to a hard
-    sample's: it is what sets the length of a gradient. "random" takes the lowest of
+    path last. "confidence" takes the candidates with the probability nearest to a hard
+    sample's: it sets the length of a gradient. "random" takes the lowest of
     `lot`.
 
     Args:
@@ -157,6 +157,8 @@ def rank(
         near = distances(metric, offer.known, hard)
         if not covers:
             return np.argsort(near.min(axis=0), kind="stable")[:budget]
+        # The `budget` nearest of one hard sample alone fill the choice: lists of that
+        # length settle it.
         order = np.argsort(near, axis=1, kind="stable")[:, :budget].astype(np.int32)
         sorted_ = np.take_along_axis(near, order, axis=1).astype(np.float32)
         picked, _ = _covered(sorted_, order, budget=budget)
@@ -164,6 +166,7 @@ def rank(
     if metric == "decision path":
         path = offer.tree.decision_path(hard.x).toarray().astype(np.float32)
         shared = offer.paths @ path.T
+        # Paths are equal if the shared nodes are as many as the longer path has.
         same = shared == np.maximum.outer(offer.paths.sum(1), path.sum(1))
         far = -np.where(same, np.inf, shared).max(axis=1)
     elif metric == "confidence":
@@ -171,6 +174,7 @@ def rank(
         far = np.abs(offer.sure[:, None] - sure).min(axis=1)
     else:
         far = np.zeros(len(offer.known.x))
+    # The last key is the primary one: `lot` breaks ties of `far`.
     return np.lexsort((lot, far))[:budget]
 
 
@@ -180,8 +184,8 @@ _covered: Callable[..., Any] = jax.jit(coverage, static_argnames=("budget",))
 def mix(first: np.ndarray, second: np.ndarray, budget: int) -> np.ndarray:
     """Take half a budget from one ranking, and the rest from another, no one twice."""
     half = first[: -(-budget // 2)]
-    rest = second[~np.isin(second, half)]
-    return np.concatenate([half, rest[: budget - len(half)]])
+    others = second[~np.isin(second, half)]
+    return np.concatenate([half, others[: budget - len(half)]])
 
 
 def choose_all(
@@ -229,8 +233,8 @@ def choose_all(
             for k, name in enumerate(SELECTORS):
                 for b, budget in enumerate(budgets):
                     if name in MIXTURES and (full or b == 0):
-                        one, two = MIXTURES[name]
-                        picked = mix(order[one], order[two], budget)
+                        first, second = MIXTURES[name]
+                        picked = mix(order[first], order[second], budget)
                     elif name in RANKINGS and len(order[name]) >= budget:
                         picked = order[name][:budget]
                     else:

@@ -1,4 +1,4 @@
-"""The trainers of the tabular experiments: fit again with what was received, score."""
+"""The trainers of the tabular experiments: fit again with received rows, score."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TREE: Model = CLASSIFIERS[0], GRID[CLASSIFIERS[0]][0]
 
 @functools.cache
 def classifiers_here() -> tuple[str, ...]:
-    """Return those of `CLASSIFIERS` that can be trained here.
+    """Return the `CLASSIFIERS` that can be trained here.
 
     XGBoost is in no extra: `pip install xgboost-cpu` brings it.
     """
@@ -71,7 +71,7 @@ def in_words(model: Model) -> str:
 
 
 class Retrainer:
-    """Trains trainers' models again, with what they receive."""
+    """Trains trainers' models again, with the rows they receive."""
 
     def __init__(self, table: KindTable, market: TableMarket, seed: int):
         self._table, self._market, self._seed = table, market, seed
@@ -103,6 +103,7 @@ class Retrainer:
         test = self._market.test[trainer]
         x, y = self._table.x, self._table.positive
         untrained, balanced = _new(*model, self._seed)
+        # As scikit-learn's class_weight="balanced", which boosting does not have.
         share = np.where(y[rows], y[rows].mean(), 1 - y[rows].mean())
         weights = 0.5 / share if balanced else None
         fitted = untrained.fit(x[rows], y[rows], sample_weight=weights)
@@ -133,5 +134,5 @@ def _f1(true: np.ndarray, predicted: np.ndarray) -> float:
 
     scikit-learn's took 1 ms in a single measurement.
     """
-    found = np.sum(true & predicted)
-    return float(2 * found / (true.sum() + predicted.sum()))
+    true_positives = np.sum(true & predicted)
+    return float(2 * true_positives / (true.sum() + predicted.sum()))

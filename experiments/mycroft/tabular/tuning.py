@@ -15,7 +15,7 @@ from .trainer import GRID, Model, Retrainer, classifiers_here
 DEAL = 100
 """The seed of that deal; seeds of results count from 0."""
 STEP = 7
-"""Of so many owners one is asked."""
+"""One in `STEP` owners is asked."""
 
 
 def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
@@ -26,7 +26,7 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
 
     Args:
         table: Any table.
-        sizes: What `deal` takes.
+        sizes: Keyword arguments of `deal`.
     """
     market, shares, lots = dealt(DEAL, table, sizes)
     jobs = []
@@ -38,19 +38,19 @@ def search(table: KindTable, sizes: Mapping[str, int]) -> list[Model]:
     retrain = Retrainer(table, market, DEAL)
     score = lambda model: float(np.mean(retrain((p, r, model) for p, r in jobs)))
     return [
-        max([(name, one) for one in GRID[name]], key=score)
+        max([(name, settings) for settings in GRID[name]], key=score)
         for name in classifiers_here()
     ]
 
 
 def searched() -> dict[str, Any]:
-    """Say what is searched, and where: results after another search differ."""
+    """Return the settings of the search: results after another search differ."""
     grid = {name: GRID[name] for name in classifiers_here()}
     return {"grid": grid, "deal": DEAL, "step": STEP}
 
 
 def held_pairs(shares: np.ndarray, step: int) -> list[tuple[int, int]]:
-    """List trainers with owners that hold what they lack, one of `step` owners.
+    """List trainers with owners that hold their kind, one of `step` owners.
 
     Args:
         shares: Share of each kind in each owner's positives, `[O, P]`.

@@ -105,12 +105,14 @@ def cell_claims(result: CellResult) -> list[Claim]:
         "probe": [("probe", OURS)],
     }
     measured: list[Measured] = []
-    for key, some in pairs.items():
-        if not {name for pair in some for name in pair} <= known:
+    for key, comparisons in pairs.items():
+        if not {name for pair in comparisons for name in pair} <= known:
             continue
-        gaps = np.stack([result.of(a) - result.of(b) for a, b in some])
+        gaps = np.stack([result.of(a) - result.of(b) for a, b in comparisons])
         usable = np.isfinite(gaps).all(axis=0)
-        refused = [n for pair in some for n in pair if np.isnan(result.of(n)).all()]
+        refused = [
+            n for pair in comparisons for n in pair if np.isnan(result.of(n)).all()
+        ]
         measured.append(
             Measured(
                 key=key,
@@ -176,7 +178,7 @@ def _table(result: CellResult, table: str) -> Table:
         if way.table != table and not same:
             continue
         usable = np.isfinite(result.of(name))
-        some = result.of(name)[usable]
+        accuracies = result.of(name)[usable]
         share = f"{theirs[name]:.2f} %" if name in theirs else ""
         rho = result.rho[usable, [*result.compared].index(name)]
         rows.append(
@@ -184,9 +186,9 @@ def _table(result: CellResult, table: str) -> Table:
                 way.says,
                 f"{way.budget:.0%}",
                 share,
-                spread(some) if len(some) else "refused",
-                spread(rho) if len(some) and np.isfinite(rho).all() else "",
-                f"{len(some)} of {len(result.seeds)}",
+                spread(accuracies) if len(accuracies) else "refused",
+                spread(rho) if len(accuracies) and np.isfinite(rho).all() else "",
+                f"{len(accuracies)} of {len(result.seeds)}",
             )
         )
     return Table(
@@ -242,12 +244,12 @@ def _figure(result: CellResult) -> Figure:
         ax.set_yticks(np.arange(len(names)), names)
         ax.invert_yaxis()
         ax.set_xlabel("Test accuracy, %")
-    told = "; ".join(f"{n} {m:.1f} %" for n, m in zip(names, means, strict=True))
+    text = "; ".join(f"{n} {m:.1f} %" for n, m in zip(names, means, strict=True))
     return Figure(
         plot=figure,
         caption="Test accuracy after each purchase, mean over seeds; the line is a "
         "random fifth.",
-        alt=f"Test accuracy: {told}.",
+        alt=f"Test accuracy: {text}.",
     )
 
 

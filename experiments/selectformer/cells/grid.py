@@ -1,4 +1,4 @@
-"""The paper's grid: what its tables compare, as proxies in phases."""
+"""The paper's grid: the choices its tables compare, as proxies in phases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST, _SECOND = 0.3, 0.5
 
 
 class Cut(NamedTuple):
-    """A proxy by the paper's three numbers, and what stands for its parts.
+    """A proxy by the paper's three numbers, and the kind of its parts.
 
     Attributes:
         layers: The paper's l.
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
 
     @property
     def goal(self) -> Literal["labels", "logits"]:
-        """What it is trained on: MPCFormer's are distilled."""
+        """Training goal: MPCFormer's proxies are distilled from logits."""
         return "logits" if self.part == "2Quad" else "labels"
 
     def spec(self) -> Spec:
@@ -53,7 +53,7 @@ class Way:
     """A way to spend a budget.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         table: The table of the paper that has it, or "ours".
         budget: Share of the pool, the bootstrap set counted.
         phases: Proxies, each with the share of the pool that it leaves, None for the
@@ -80,7 +80,7 @@ OURS, RANDOM, ORACLE = "two phases", "random", "oracle"
 
 
 def ways(config: EncoderConfig, *, paper: bool) -> dict[str, Way]:
-    """Return what to compare for a target, by name.
+    """Return the ways to compare for a target, by name.
 
     Without `paper` these are the ways of Table 1, and our probe. Layers and heads are
     cut to the target's where it has fewer.
@@ -93,7 +93,7 @@ def ways(config: EncoderConfig, *, paper: bool) -> dict[str, Way]:
     heads, last = config.heads, min(3, config.layers)
     first = last if image else 1
     pair = [(first, 1, 2), (last, heads, 16)]
-    found = {
+    compared = {
         OURS: _sieve("The paper's two phases", "Table 1", pair),
         RANDOM: Way(says="Random", table="Table 1", by="random"),
         ORACLE: Way(says="The target itself (Oracle)", table="Table 1", by="target"),
@@ -104,12 +104,12 @@ def ways(config: EncoderConfig, *, paper: bool) -> dict[str, Way]:
         ),
     }
     if not paper:
-        return found
+        return compared
     for part in ("NoAttnSM", "NoAttnLN", "NoApprox"):
-        found[part] = _sieve(f"Two phases, {part}", "Table 2", pair, part)
+        compared[part] = _sieve(f"Two phases, {part}", "Table 2", pair, part)
     for part, name in (("2Quad", "MPCFormer"), ("Bolt", "Bolt")):
         says = f"Two phases, {name}'s softmax"
-        found[name] = _sieve(says, "Sections 5.3, 7.2", pair, part)
+        compared[name] = _sieve(says, "Sections 5.3, 7.2", pair, part)
     # Table 4 gives a target of six layers one layer in every phase.
     deep = last if image or config.layers > 6 else 1
     for widths in _WIDTHS:
@@ -121,23 +121,23 @@ def ways(config: EncoderConfig, *, paper: bool) -> dict[str, Way]:
         name = f"d = {', '.join(map(str, widths))}"
         says = f"{len(widths)} phase{'s' if several else ''}, {name}"
         table = "Tables 4 and 5" if widths in _MAIN else "Table 5"
-        found[name] = _sieve(says, table, sizes)
+        compared[name] = _sieve(says, table, sizes)
     for budget in (0.25, 0.3, 0.4):
         for name in (OURS, RANDOM, ORACLE):
-            found[f"{name}, {budget:.0%}"] = dataclasses.replace(
-                found[name], table="Table 6", budget=budget
+            compared[f"{name}, {budget:.0%}"] = dataclasses.replace(
+                compared[name], table="Table 6", budget=budget
             )
     for budget in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
-        found[f"{RANDOM}, {budget:.0%}"] = dataclasses.replace(
-            found[RANDOM], table="Table 7", budget=budget
+        compared[f"{RANDOM}, {budget:.0%}"] = dataclasses.replace(
+            compared[RANDOM], table="Table 7", budget=budget
         )
-    return found
+    return compared
 
 
 def cuts(compared: Iterable[Way]) -> list[Cut]:
     """Return the proxies of some ways, each once; without our probe."""
-    found = dict.fromkeys(cut for way in compared for cut, _ in way.phases)
-    return [cut for cut in found if cut != PROBE]
+    distinct = dict.fromkeys(cut for way in compared for cut, _ in way.phases)
+    return [cut for cut in distinct if cut != PROBE]
 
 
 def _sieve(

@@ -21,11 +21,11 @@ _log = logging.getLogger("experiments")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of a cell, for each of S seeds, W ways and K proxies.
+    """Results of a cell, for each of S seeds, W ways and K proxies.
 
     Attributes:
         data: Name of the set.
-        target: The paper's name for the target, or what its folder is called.
+        target: The paper's name for the target, or the name of its folder.
         kind: "text" or "image".
         seeds: `[S]`.
         compared: The ways, by name.
@@ -68,7 +68,7 @@ def run_cell(
     seeds: Sequence[int] = tuple(range(5)),
     progress: bool = False,
 ) -> CellResult:
-    """Choose from a cell of the paper by its proxies, and train on what is bought.
+    """Choose from a cell of the paper by its proxies, and train on the purchases.
 
     Proxies are made as section 4.2 says: the bottom layers are fine-tuned on the
     bootstrap set, emulators learn from 5.12 million points of a Gaussian ex vivo, then
@@ -96,10 +96,10 @@ def run_cell(
     cell = read_cell(data, target, progress=progress)
     compared = ways(cell.target.config, paper=paper)
     _log.info("%s", _announced(cell, compared, seeds))
-    found = []
+    results = []
     for seed in seeds:
-        found.append(trial(cell, compared, int(seed), Path(folder)))
-        _log.info("seed %d is done, %d of %d", seed, len(found), len(seeds))
+        results.append(trial(cell, compared, int(seed), Path(folder)))
+        _log.info("seed %d is done, %d of %d", seed, len(results), len(seeds))
     name = called(cell.target.config) or Path(target).resolve().name
     return CellResult(
         data=data,
@@ -109,7 +109,7 @@ def run_cell(
         compared=compared,
         made=cuts(compared.values()),
         tested=len(cell.y) - cell.train,
-        **stacked(found),
+        **stacked(results),
     )
 
 

@@ -1,4 +1,4 @@
-"""One seed of a cell: proxies by the paper's recipe, purchases, and what they train."""
+"""One seed of a cell: proxies by the paper's recipe, purchases, and training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 """Rates that a proxy is trained at, the highest first, until one is accepted."""
 
 ACCEPTED = 0.9
-"""Rank correlation of emulated with exact entropies on the bootstrap set: what `select`
+"""Rank correlation of emulated with exact entropies on the bootstrap set that `select`
 asks for. A proxy that has less at each rate counts as refused."""
 
 KEPT_CLASS = {"glue/qqp": 1}
@@ -61,12 +61,12 @@ _log = logging.getLogger("experiments")
 
 
 class Offer(NamedTuple):
-    """What is offered for one seed.
+    """Samples offered for one seed.
 
     Attributes:
         rows: Of the pool.
         first: Places in the pool of the bootstrap set.
-        left: Those of the others.
+        left: Places in the pool of all other samples.
         test: Rows that are tested on.
     """
 
@@ -102,8 +102,8 @@ def deal(cell: Cell, seed: int) -> Offer:
             f"--data {cell.name!r} must give a pool of 40 samples, got {n}"
         )
     first = draw_bootstrap(jax.random.key(seed), n, BOOTSTRAP)
-    left = np.setdiff1d(np.arange(n), first)
-    return Offer(rows, first, left, np.arange(cell.train, len(cell.y)))
+    candidates = np.setdiff1d(np.arange(n), first)
+    return Offer(rows, first, candidates, np.arange(cell.train, len(cell.y)))
 
 
 def trial(
@@ -111,8 +111,8 @@ def trial(
 ) -> dict[str, np.ndarray]:
     """Choose from one pool in all ways, and fine-tune the target on each purchase.
 
-    What is scored, and what each purchase trains, is kept in a file of its own: a
-    killed run goes on with the next purchase.
+    The scores, and the accuracy after each purchase, are kept in a file each: a killed
+    run goes on with the next purchase.
 
     Args:
         cell: Data and target.
@@ -126,7 +126,7 @@ def trial(
         proxy, `[K]`, the accepted `rate`, how many were `refused`, and `emulated`.
     """
     offered = deal(cell, seed)
-    made = cuts(compared.values())
+    proxy_cuts = cuts(compared.values())
     settings = {
         "cell": [cell.name, cell.digest, KEPT_CLASS.get(cell.name)],
         "tuning": repr(TUNING),
@@ -135,11 +135,11 @@ def trial(
     recipe = [BOOTSTRAP, POINTS, EPOCHS, BATCH, RATES, ACCEPTED]
     scored = remembered(
         folder / f"scores-{seed}.npz",
-        {**settings, "cuts": [list(cut) for cut in made], "recipe": recipe},
-        lambda: _scores(cell, offered, made, seed),
+        {**settings, "cuts": [list(cut) for cut in proxy_cuts], "recipe": recipe},
+        lambda: _scores(cell, offered, proxy_cuts, seed),
     )
     oracle = scored["oracle"]
-    scores = dict(zip([*made, PROBE], scored["scores"], strict=True))
+    scores = dict(zip([*proxy_cuts, PROBE], scored["scores"], strict=True))
     accuracy, rho = list[float](), list[float]()
     for number, (name, way) in enumerate(compared.items(), 1):
         chosen = _chosen(way, scores, oracle, offered, seed)
@@ -148,12 +148,12 @@ def trial(
             accuracy.append(np.nan)
             continue
         places = np.sort(np.concatenate([offered.first, offered.left[chosen]]))
-        found = remembered(
+        purchase = remembered(
             folder / f"bought-{name.replace(', ', '-')}-{seed}.npz",
             {**settings, "rows": places.tolist()},
             lambda places=places: {"accuracy": _trained(cell, offered, places, seed)},
         )
-        accuracy.append(float(found["accuracy"]))
+        accuracy.append(float(purchase["accuracy"]))
         _log.info(
             "seed %d, purchase %d of %d: %s, %d samples, accuracy %.1f %%",
             *(seed, number, len(compared), name, len(places), 100 * accuracy[-1]),
@@ -171,52 +171,60 @@ def _scores(
 ) -> dict[str, Any]:
     """Score all that is left, by the target and by each proxy `[K + 1, m]`."""
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    first, left = offered.rows[offered.first], offered.rows[offered.left]
+    first, candidates = offered.rows[offered.first], offered.rows[offered.left]
     sold, y = cell.take(first), cell.y[first]
     tuned = _finetuned(cell.target, sold, y, seed)
-    oracle = np.asarray(entropy(jnp.asarray(_in_blocks(cell, left, tuned.logits))))
+    oracle = np.asarray(
+        entropy(jnp.asarray(_in_blocks(cell, candidates, tuned.logits)))
+    )
     _log.info("seed %d: the target is fine-tuned, and has scored the pool", seed)
     # The sub-model of section 4.2: the bottom layers alone learn the bootstrap set.
-    layers = max((cut.layers for cut in made), default=1)
+    layers = max((design.layers for design in made), default=1)
     backbone = _finetuned(_bottom(cell.target, layers), sold, y, seed)
-    cut = [
+    pruned = [
         prune(
             backbone,
             target_manifest(
-                one.spec(),
+                design.spec(),
                 backbone,
                 n_classes=cell.n_classes,
                 length=sold.ids.shape[1] if cell.target.config.kind == "text" else None,
             ),
         )
-        for one in made
+        for design in made
     ]
     read = embed(cell.target, sold)
     fitted = emulate(
-        cut, *read, key=jax.random.fold_in(key, 0), source="gaussian", n_points=POINTS
+        pruned,
+        *read,
+        key=jax.random.fold_in(key, 0),
+        source="gaussian",
+        n_points=POINTS,
     )
     lessons = {"labels": y, "logits": tuned.logits(sold)}
     rows: list[np.ndarray] = []
     rates, refused, emulated = list[float](), list[int](), list[float]()
-    for one, untrained in zip(made, fitted, strict=True):
-        proxy, rate, failures, rank = _accepted(untrained, one, read, lessons, key)
+    for design, untrained in zip(made, fitted, strict=True):
+        proxy, rate, failures, rank = _accepted(untrained, design, read, lessons, key)
         rates.append(rate)
         refused.append(failures)
         emulated.append(rank)
-        rows.append(np.full(len(left), np.nan))
+        rows.append(np.full(len(candidates), np.nan))
         if np.isfinite(rate):
             logits = _in_blocks(
-                cell, left, lambda part, proxy=proxy: _logits(proxy, cell.target, part)
+                cell,
+                candidates,
+                lambda part, proxy=proxy: _logits(proxy, cell.target, part),
             )
             rows[-1] = _last(proxy.scores(logits, finite=False))
         _log.info(
             "seed %d: proxy %s, %s",
             seed,
-            tuple(one),
+            tuple(design),
             f"rate {rate:g}" if np.isfinite(rate) else "refused at each rate",
         )
         free_programs()
-    rows.append(_by_probe(cell, first, left))
+    rows.append(_by_probe(cell, first, candidates))
     return {
         "oracle": oracle,
         "scores": np.stack(rows),
@@ -246,6 +254,7 @@ def _accepted(
             *read,
             lessons[cut.goal],
             goal=cut.goal,
+            # The same key for each proxy and rate, so that only the setting differs.
             key=jax.random.fold_in(key, 1),
             epochs=EPOCHS,
             batch_size=BATCH,
@@ -258,6 +267,7 @@ def _accepted(
             continue
         exact = np.asarray(entropy(jnp.asarray(logits)))
         rank = monotonicity(scores, exact)
+        # The check raises if the correlation is too low: try the next, lower rate.
         with contextlib.suppress(ValueError):
             check_monotonicity(scores, exact, min_correlation=ACCEPTED)
             return proxy, rate, failures, rank
@@ -287,7 +297,7 @@ def _chosen(
     offered: Offer,
     seed: int,
 ) -> np.ndarray | None:
-    """Return places in what is left, or None where a proxy was refused."""
+    """Return places in `offered.left`, or None where a proxy was refused."""
     n, bought = len(offered.rows), len(offered.first)
     keep = lambda share: min(round(share * n) - bought, len(offered.left))
     if way.by == "random":
@@ -332,7 +342,7 @@ def _finetuned(target: Target, inputs: Any, y: np.ndarray, seed: int) -> Target:
     Raises:
         ValueError: If the training diverges.
     """
-    found = finetune(
+    result = finetune(
         target.graphdef,
         target.params,
         inputs,
@@ -340,9 +350,9 @@ def _finetuned(target: Target, inputs: Any, y: np.ndarray, seed: int) -> Target:
         key=jax.random.fold_in(jax.random.key(seed), 2),
         **dataclasses.asdict(TUNING),
     )
-    if found.stopped:
-        raise ValueError(f"fine-tuning the target failed: {found.stopped}")
-    return dataclasses.replace(target, params=found.params)
+    if result.stopped:
+        raise ValueError(f"fine-tuning the target failed: {result.stopped}")
+    return dataclasses.replace(target, params=result.params)
 
 
 def _bottom(target: Target, layers: int) -> Target:
@@ -359,7 +369,7 @@ def _logits(proxy: Proxy, base: Target, part: Any) -> np.ndarray:
 
 
 def _in_blocks(cell: Cell, rows: np.ndarray, of: Any) -> np.ndarray:
-    """Apply a function to the inputs of some rows, so many at a time."""
+    """Apply a function to the inputs of some rows, `_BLOCK` rows at a time."""
     parts = [
         of(cell.take(rows[start : start + _BLOCK]))
         for start in range(0, len(rows), _BLOCK)
@@ -368,7 +378,7 @@ def _in_blocks(cell: Cell, rows: np.ndarray, of: Any) -> np.ndarray:
 
 
 def _last(scores: np.ndarray) -> np.ndarray:
-    """Return scores among which what overflowed ranks last."""
+    """Replace NaN and inf by -inf, so that overflowed scores rank last."""
     return np.nan_to_num(scores, nan=-np.inf, posinf=-np.inf)
 
 

@@ -56,7 +56,7 @@ class Way(NamedTuple):
     """A proxy that is followed over sizes.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         candidate: Its name among `candidates`.
         full: Whether only the full run has it.
     """
@@ -90,7 +90,7 @@ class Cell:
         n: Samples offered, `[S]`.
         spearman: Rank correlation with the target's entropies, `[S, W]`; NaN where the
             guard refused the proxy with every setting.
-        overlap: Share of what a way chooses that the target would choose, `[S, W]`.
+        overlap: Share of a way's choice that the target would choose, `[S, W]`.
         place: Of the setting among the tries, `[S, W]`.
         accuracy: Of the target on test samples, `[S]`.
         judged: Rank correlation after each try on the held-out deal, `[S, W, tries]`.
@@ -147,12 +147,14 @@ def run_curve(
     """
     if not len(seeds) or HELD_OUT in seeds:
         raise ValueError(f"seeds must hold one at least, and not {HELD_OUT}: {seeds}")
-    sizes, made = SIZES if full else QUICK, ways(full=full)
+    sizes, followed = SIZES if full else QUICK, ways(full=full)
 
     def file(cell: str, seed: int, stem: str = "curve") -> tuple[Path, dict[str, Any]]:
         return Path(folder) / f"{stem}-{cell}-{seed}.npz", {
             "pool": [POOL, MOST, sources.KEPT, sources.TEST, max(sizes), OWN],
-            "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
+            "tries": {
+                k: [repr(setting) for setting in c.tries()] for k, c in followed.items()
+            },
             "held out": [HELD_OUT, JUDGED, STARTS],
             "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "budget": BUDGETS[0],
@@ -177,7 +179,7 @@ def run_curve(
         for size in sizes
     }
     return Curve(
-        seeds=np.asarray(seeds), sizes=tuple(sizes), ways=tuple(made), cells=cells
+        seeds=np.asarray(seeds), sizes=tuple(sizes), ways=tuple(followed), cells=cells
     )
 
 
@@ -197,15 +199,15 @@ def _jobs(
     full: bool, progress: bool, judged: Mapping[str, np.ndarray] | None
 ) -> dict[str, Job]:
     """Map each cell to its run for a seed, or to the judge of its settings."""
-    source, made = sources.SOURCES[POOL](progress), ways(full=full)
+    source, followed = sources.SOURCES[POOL](progress), ways(full=full)
     sizes = SIZES if full else QUICK
 
     def job(head: str, size: int) -> Job:
         def run(seed: int) -> Mapping[str, Any]:
             maker = make(source, size, max(sizes), head, seed)
             if judged is None:
-                return {"judged": judge_tries(maker, made)}
-            return trial(maker, made, judged[_cell(head, size)])
+                return {"judged": judge_tries(maker, followed)}
+            return trial(maker, followed, judged[_cell(head, size)])
 
         return run
 
@@ -251,17 +253,18 @@ def deal_beside(source: Encoded, key: jax.Array, largest: int) -> Pool:
     """
     counts = np.bincount(source.y, minlength=source.n_classes)
     held = min(0.25, sources.TEST / len(source.y))
-    rest = counts - np.round(held * counts).astype(int)
+    remaining = counts - np.round(held * counts).astype(int)
     spread = 1 + (source.n_classes - 1) / sources.KEPT  # samples for one kept
-    most = int(rest[rest >= 0.8 * rest.max()].min())
-    whole = min(int((most - largest / spread) / (1 + OWN)) - 2, MOST)
-    if whole < 100:
+    most = int(remaining[remaining >= 0.8 * remaining.max()].min())
+    kept_size = min(int((most - largest / spread) / (1 + OWN)) - 2, MOST)
+    if kept_size < 100:
         raise ValueError(
             "largest must leave a pool of 100 of the kept class at least, got "
             f"{largest} of {most}"
         )
-    beside = OWN + (largest + 2 * source.n_classes) / (spread * whole)
-    pool = deal(source, key, whole, own=beside)
+    # `deal` rounds in each class: ask for two more of each, and cut the surplus.
+    beside = OWN + (largest + 2 * source.n_classes) / (spread * kept_size)
+    pool = deal(source, key, kept_size, own=beside)
     count = largest + round(OWN * len(pool.rows))
     return dataclasses.replace(pool, own=pool.own[:count])
 
@@ -275,8 +278,8 @@ def trial(
     oracle = np.asarray(entropy(jnp.asarray(logits)))
     best = top(oracle, keep)
     accepted = make_accepted(maker, made, best_tries(judged)).values()
-    ranks = [one.made.scores for one in accepted]
-    counts = np.array([not one.made.refused for one in accepted])
+    ranks = [candidate.made.scores for candidate in accepted]
+    counts = np.array([not candidate.made.refused for candidate in accepted])
     right = maker.target.logits(source.take(maker.test)).argmax(1)
     rho = [monotonicity(scores, oracle) for scores in ranks]
     overlap = [np.isin(top(scores, keep), best).mean() for scores in ranks]
@@ -284,7 +287,7 @@ def trial(
         "n": np.array(len(rows)),
         "spearman": np.where(counts, rho, np.nan),
         "overlap": np.where(counts, overlap, np.nan),
-        "place": np.array([one.place for one in accepted]),
+        "place": np.array([candidate.place for candidate in accepted]),
         "accuracy": (right == source.y[maker.test]).mean(),
         "judged": judged,
     }

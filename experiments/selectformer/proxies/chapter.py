@@ -97,7 +97,7 @@ DIFFERENCES = (
     ),
     ("bytes with folded weights, counted", "bytes and hours measured on CrypTen"),
 )
-"""What is done here, and in the paper."""
+"""Our setup and the paper's, row by row."""
 
 
 def proxies_chapter(
@@ -109,7 +109,7 @@ def proxies_chapter(
 
     Args:
         result: Of all pools.
-        searched: What schedules of a search bought, by pool; none of a single seed.
+        searched: Purchases by schedules of a search, by pool; none of a single seed.
         finals: Fine-tuned final models, by pool; some pools, or none.
     """
     known = points(full=result.full)
@@ -218,28 +218,28 @@ def _shares(
     by_pool: Mapping[str, Mapping[str, Mapping[str, Price]]],
 ) -> dict[str, float]:
     """Divide each point's bytes by the paper's two phases', and average over pools."""
-    each = [engines["crypten"] for engines in by_pool.values()]
+    costs = [engines["crypten"] for engines in by_pool.values()]
     return {
-        name: float(np.mean([of[name].bytes / of[TWO].bytes for of in each]))
-        for name in each[0]
+        name: float(np.mean([of[name].bytes / of[TWO].bytes for of in costs]))
+        for name in costs[0]
     }
 
 
 def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
     """State fidelity, accuracy and cost of the main points, and claims that hold."""
     pools = [*result.pools.values()]
-    at = {name: i for i, name in enumerate(result.points)}
+    index = {name: i for i, name in enumerate(result.points)}
 
     def ranks(name: str) -> str:
-        mean = tables.pools_mean([pool.spearman[:, at[name]] for pool in pools])
+        mean = tables.pools_mean([pool.spearman[:, index[name]] for pool in pools])
         return "refused" if mean is None else f"{mean:.2f}"
 
     def gains(name: str) -> str:
-        parts = [pool.beyond(pool.bought)[:, 0, at[name]] for pool in pools]
+        parts = [pool.beyond(pool.bought)[:, 0, index[name]] for pool in pools]
         mean = tables.pools_mean(parts)
         return "" if mean is None else f", {mean:+.1f} points"
 
-    refused = sum(int(np.isnan(pool.spearman[:, at[TWO]]).sum()) for pool in pools)
+    refused = sum(int(np.isnan(pool.spearman[:, index[TWO]]).sum()) for pool in pools)
     oracle = float(np.mean([pool.beyond(pool.ideal)[:, 0, 0].mean() for pool in pools]))
     ours = [
         f"{says.rstrip(',')}{_lesson(name)}: {ranks(name)} for {shares[name]:.2%} of "
@@ -258,8 +258,13 @@ def summary(result: Proxies, shares: Mapping[str, float]) -> list[str]:
         f"{ranks('probe, other')}. {tables.BY_CONSTRUCTION}",
     ]
     held = Counter(c.text for c in judged(result) if c.verdict == HOLDS)
-    told = listed([f"“{text}” in {count}" for text, count in held.items()] or ["none"])
-    return [*lines, f"Claims that hold, of {len(pools)} pools and their mean: {told}."]
+    holding = listed(
+        [f"“{text}” in {count}" for text, count in held.items()] or ["none"]
+    )
+    return [
+        *lines,
+        f"Claims that hold, of {len(pools)} pools and their mean: {holding}.",
+    ]
 
 
 def _lesson(point: str) -> str:
@@ -272,28 +277,28 @@ def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
         name: np.mean([p.overlap[:, 2 + i] for p in result.pools.values()], axis=0)
         for i, name in enumerate(result.points)
     }
-    overlap = {name: found[np.isfinite(found)] for name, found in overlap.items()}
+    overlap = {name: values[np.isfinite(values)] for name, values in overlap.items()}
     shown = [n for n in result.points if hours[n] > 0 and len(overlap[n])]
     figure = new_figure(8.8, 4.0)
     with style():
         ax = figure.subplots()
         for origin, label, marker in _ORIGINS:
-            some = [name for name in shown if known[name].origin == origin]
-            if not some:
+            names = [name for name in shown if known[name].origin == origin]
+            if not names:
                 continue
             errors = [
                 standard_error(overlap[name]) if len(overlap[name]) > 1 else 0.0
-                for name in some
+                for name in names
             ]
             ax.errorbar(
-                [hours[name] for name in some],
-                [overlap[name].mean() for name in some],
+                [hours[name] for name in names],
+                [overlap[name].mean() for name in names],
                 errors,
                 fmt=marker,
                 label=label,
                 capsize=2,
             )
-            for name in some:
+            for name in names:
                 ax.annotate(
                     name,
                     (hours[name], overlap[name].mean()),
@@ -306,7 +311,7 @@ def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
         ax.set(xscale="log", xlabel=f"Hours of messages for {ROWS:,} samples, {ENGINE}")
         ax.set(ylabel="Overlap with the target's choice")
         ax.legend(loc="lower right")
-    told = "; ".join(
+    text = "; ".join(
         f"{name} {overlap[name].mean():.2f} for {hours[name]:.2g} hours"
         for name in shown
     )
@@ -316,7 +321,7 @@ def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
         "level line is a random choice."
         + " Bars are one standard error over seeds." * (len(result.seeds) > 1)
         + f" {tables.BY_CONSTRUCTION}",
-        alt=f"Overlap with the target's choice: {told}.",
+        alt=f"Overlap with the target's choice: {text}.",
     )
 
 
@@ -349,13 +354,14 @@ def _method(result: Proxies) -> str:
         for name in result.pools
         if (stopped := result.stopped_early(name))
     }
-    told = [
+    clauses = [
         f"{pool}: " + ", ".join(f"“{name}” in {count}" for name, count in of.items())
         for pool, of in early.items()
     ]
     stops = (
-        f" Trainings that stopped early, of {len(result.seeds)} seeds: {listed(told)}."
-        if told
+        f" Trainings that stopped early, of {len(result.seeds)} seeds: "
+        f"{listed(clauses)}."
+        if clauses
         else ""
     )
     return (

@@ -20,11 +20,11 @@ ENGINES: tuple[EngineName, ...] = ("crypten", "spu-cheetah", "spu-aby3")
 
 
 ENGINE: EngineName = "spu-aby3"
-"""On which schedules are searched, and whose hours are drawn."""
+"""Engine of the search for schedules, and of the hours in figures."""
 
 
 class Price(NamedTuple):
-    """What a point costs: payload of one owner in bytes, and hours of messages."""
+    """Cost of a point: payload of one owner in bytes, and hours of messages."""
 
     bytes: float
     hours: float
@@ -33,21 +33,21 @@ class Price(NamedTuple):
 def prices(
     result: Proxies, pool: str, points: Mapping[str, Point]
 ) -> dict[str, dict[str, Price]]:
-    """Count what each point costs on each engine.
+    """Count the cost of each point on each engine.
 
     Args:
-        result: Whose candidates' manifests are counted.
+        result: Holds the manifests of the candidates to count.
         pool: Name of the pool that they are from.
         points: By name.
     """
-    found: dict[str, dict[str, Price]] = {}
+    by_engine: dict[str, dict[str, Price]] = {}
     for engine in ENGINES:
         front = search(result, pool, engine, points=points, phases=1)
-        found[engine] = {
+        by_engine[engine] = {
             name: Price(0.0, 0.0) if points[name].published else Price(s.bytes, s.hours)
             for name, s in front.compared.items()
         }
-    return found
+    return by_engine
 
 
 def search(
@@ -61,10 +61,10 @@ def search(
     """Search for schedules, with the points beside them.
 
     Args:
-        result: Whose scores schedules are judged by.
+        result: Holds the scores that schedules are judged by.
         pool: Name of the pool.
-        engine: What hours are counted on.
-        points: What to compare, by name.
+        engine: Counts the hours.
+        points: To compare, by name.
         phases: At most.
     """
     return search_schedule(

@@ -33,7 +33,7 @@ WAYS = (
     "probe",
     "probe, margin",
 )
-"""Points whose purchases are compared."""
+"""Points to compare by their purchases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,9 @@ def run_finals(
         workers: How many threads run at once.
 
     Returns:
-        What came of each pool of `POOLS`.
+        The results of each pool of `POOLS`.
     """
-    found = each_kept(
+    results = each_kept(
         folder,
         result,
         "finals",
@@ -81,21 +81,21 @@ def run_finals(
         progress=progress,
         workers=workers,
     )
-    return {name: FinalPool(**stacked(runs)) for name, runs in found.items()}
+    return {name: FinalPool(**stacked(runs)) for name, runs in results.items()}
 
 
 def _train(source: Encoded, result: Proxies, name: str, s: int) -> dict[str, Any]:
     """Return the fields of `FinalPool` for one seed."""
-    made, known = result.pools[name], points(full=result.full)
+    scored, known = result.pools[name], points(full=result.full)
     offered = offer(source, int(result.seeds[s]), most(full=result.full))
     pool, n, bought = offered.pool, len(offered.pool.rows), len(offered.first)
     keep = round(BUDGETS[0] * n) - bought
-    scores = dict(zip(result.candidates, made.scores[s], strict=True))
+    scores = dict(zip(result.candidates, scored.scores[s], strict=True))
     features = source.features[pool.rows[offered.left]]
     drawn = np.asarray(jax.random.permutation(offered.keys[2], len(offered.left)))
     purchases = [
         drawn[:keep],
-        top(made.oracle[s], keep),
+        top(scored.oracle[s], keep),
         np.arange(len(offered.left)),
         *(sieve(known[way], scores, features, n, bought, BUDGETS[0]) for way in WAYS),
     ]
@@ -107,7 +107,7 @@ def _train(source: Encoded, result: Proxies, name: str, s: int) -> dict[str, Any
         right = target.logits(test).argmax(1) == source.y[pool.test]
         accuracies.append(float(right.mean()))
     random, ideal, everything, *ways = accuracies
-    counts = [np.isfinite(made.spearman[s, result.points.index(way)]) for way in WAYS]
+    counts = [np.isfinite(scored.spearman[s, result.points.index(way)]) for way in WAYS]
     return {
         "random": np.array(random),
         "ideal": np.array(ideal),

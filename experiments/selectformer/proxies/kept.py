@@ -1,4 +1,4 @@
-"""What is found from the scores of all seeds, kept for each pool and seed."""
+"""Results derived from the scores of all seeds, kept for each pool and seed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def each_kept(
     progress: bool = False,
     workers: Workers | None = None,
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what each pool and seed gives, in threads of this process.
+    """Run a job for each pool and seed, in threads of this process.
 
     Args:
         folder: Where results are kept.
         result: The scores; those of other seeds count.
-        stem: What the files are called.
+        stem: Beginning of the files' names.
         job: From the name of a pool and a place in `result.seeds` to results.
-        settings: What results are told apart by, besides seeds and sources.
+        settings: Identify the results, together with seeds and sources.
         pools: Which of them; all if None.
         progress: Show a progress bar.
         workers: How many threads run at once.
@@ -40,19 +40,19 @@ def each_kept(
     pairs = [(name, s) for name in names for s in range(len(result.seeds))]
     seeds = result.seeds.tolist()
 
-    def one(pair: tuple[str, int]) -> Mapping[str, Any]:
+    def run_pair(pair: tuple[str, int]) -> Mapping[str, Any]:
         name, s = pair
         path = folder / f"{stem}-{name}-{'full-' if result.full else ''}{seeds[s]}.npz"
-        found = remembered(
+        kept = remembered(
             path, {**settings, "seeds": seeds, "at": s}, lambda: job(name, s)
         )
         free_programs()
-        return found
+        return kept
 
-    results = at_once(one, pairs, None if workers is None else workers.number)
+    results = at_once(run_pair, pairs, None if workers is None else workers.number)
     counted = track(results, progress=progress, label=stem.title(), total=len(pairs))
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
+    by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
     named = [(name, seeds[s]) for name, s in pairs]
-    for (name, _), each in told(named, counted, stem.title()):
-        found[name].append(each)
-    return found
+    for (name, _), pair_result in told(named, counted, stem.title()):
+        by_name[name].append(pair_result)
+    return by_name

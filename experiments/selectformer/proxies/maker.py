@@ -44,14 +44,14 @@ class Made(NamedTuple):
     """A candidate after training, judged on the pool.
 
     Attributes:
-        scores: Of what is left of the pool, `[m]`; minus infinity where it overflowed.
+        scores: Of the rows left of the pool, `[m]`; minus infinity on overflow.
         exact: The same without an emulator of the entropy, or as `scores`.
-        manifest: With bounds, those of the bootstrap set.
+        manifest: With the bounds of the bootstrap set.
         stopped: Whether its training stopped early.
         refused: Why a selection would refuse it; empty if it would not.
         accuracy: On test samples; NaN for a proxy that learns ranks only.
         emulated: Rank correlation of its scores with the exact ones of its logits.
-        outside: Share of what is left whose inputs are beyond the bounds.
+        outside: Share of the rows left with inputs beyond the bounds.
         recovered: Of a probe that is attacked: the cosine and the rank correlation that
             the data owner recovers from a choice; NaN for the others.
     """
@@ -94,7 +94,7 @@ class Maker:
         source: Where the pool is from.
         other: Another source, to distil on.
         target: Fine-tuned on the bootstrap set.
-        pool: What was dealt.
+        pool: The samples dealt.
         bought: Rows of the bootstrap set.
         left: Rows that are left to choose from.
         test: Rows by which a proxy's own predictions are judged.
@@ -118,11 +118,13 @@ class Maker:
         Those that learn from the same samples are fitted in one loop.
         """
         groups: dict[tuple[bool, Source, int], dict[str, Spec]] = {}
-        for name, one in candidates.items():
-            if isinstance(one.spec, Spec):
-                group = groups.setdefault((one.backbone, one.source, one.n_points), {})
-                group[name] = one.spec
-        key, made = jax.random.fold_in(self.key, 0), dict[str, Proxy]()
+        for name, candidate in candidates.items():
+            if isinstance(candidate.spec, Spec):
+                group = groups.setdefault(
+                    (candidate.backbone, candidate.source, candidate.n_points), {}
+                )
+                group[name] = candidate.spec
+        key, proxies = jax.random.fold_in(self.key, 0), dict[str, Proxy]()
         for (backbone, source, n_points), specs in groups.items():
             target = self._sub_model if backbone else self.target
             fitted = emulate(
@@ -134,15 +136,15 @@ class Maker:
                 backbone=self._cut(target, _whole(target)) if backbone else None,
                 seeds=STARTS,
             )
-            made |= zip(specs, fitted, strict=True)
-        return made
+            proxies |= zip(specs, fitted, strict=True)
+        return proxies
 
     def train(self, one: Candidate, untrained: Proxy | None, i: int) -> Trained:
         """Train a candidate as it is, and ask the library's guard.
 
         Args:
             one: The candidate, with the setting to try.
-            untrained: What `untrained` has of it; None for a probe.
+            untrained: Its proxy from `untrained`; None for a probe.
             i: Its place among the candidates, which its key comes from.
         """
         key = jax.random.fold_in(self.key, 1 + i)
@@ -225,7 +227,7 @@ class Maker:
         """Judge a trained candidate.
 
         Args:
-            trained: What `train` returned.
+            trained: From `train`.
             attack: Whether to recover it from a choice, as the data owner might.
         """
         proxy, read, stopped, refused, predicts = trained
@@ -235,6 +237,7 @@ class Maker:
         finite = bool(np.isfinite(scores).all() and np.isfinite(logits).all())
         exact = scores
         if kind != "margin":
+            # The offset is the log prior of a prior entropy, and 0 for other scores.
             exact = np.asarray(entropy(logits - proxy.params["offset"]))
         manifest = proxy.manifest
         if finite:
@@ -268,6 +271,7 @@ class Maker:
     @functools.cached_property
     def _sub_model(self) -> Target:
         """The paper's M_g: as many of the bottom layers as its deepest proxy has."""
+        # Beyond the keys `1 + i` of the candidates.
         key = jax.random.fold_in(self.key, 2**20)
         return sub_model(self.source, self.bought, DEEPEST, key)
 
@@ -351,7 +355,7 @@ class Maker:
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return scores among which what overflowed ranks last."""
+    """Replace NaN and inf by -inf, so that overflowed scores rank last."""
     return np.nan_to_num(scores, nan=-np.inf, posinf=-np.inf)
 
 

@@ -37,20 +37,20 @@ PUBLISHED = 5_120_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A proxy, and what it learns from.
+    """A proxy, and its training.
 
     Attributes:
         spec: The proxy, or a probe.
-        goal: What it is trained on, see `jaxsel.proxy.Phase`.
+        goal: Its training goal, see `jaxsel.proxy.Phase`.
         lesson: "bootstrap"; "own", and then the model owner's samples of the same
-            source too; or "other", those of another source.
+            source too; or "other", for samples of another source.
         layers: Of a probe: places in the features that it reads.
         training: Of a proxy of the target; its rate is the first one to try.
         kind: The score that it ranks by.
         backbone: Whether a proxy is cut from the paper's sub-model M_g, fine-tuned on
             the bootstrap set by itself, and its emulators are fitted to the activations
             of that; else it is cut from the fine-tuned target.
-        source: What emulators are trained on ex vivo, see `train_mlps`.
+        source: Source of the emulators' ex vivo training, see `train_mlps`.
         n_points: Samples that each of them sees.
         refit: Whether the emulator of the entropy is fitted again after the in vivo
             training.
@@ -79,7 +79,9 @@ class Candidate:
         trainings = [
             dataclasses.replace(self.training, learning_rate=rate) for rate in RATES
         ]
-        return tuple(dataclasses.replace(self, training=one) for one in trainings)
+        return tuple(
+            dataclasses.replace(self, training=training) for training in trainings
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +89,11 @@ class Point:
     """A selection: phases, each with a candidate and the share of the pool it leaves.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         phases: Names of candidates, with the share of the pool that is left when a
             fifth is bought, the bootstrap set counted; None for the budget. A larger
             budget leaves proportionally more.
-        origin: Whose it is: "paper" for the paper's own phases, "peer" for those with a
+        origin: "paper" for the paper's own phases, "peer" for those with a
             peer's parts, as the paper compares them, "variant" for the paper's with
             other sizes or one part undone.
         published: Whether the model owner shows the proxy, so that nothing is secret.
@@ -304,39 +306,39 @@ _OPTION_SAYS = {
 
 
 def points(*, full: bool) -> dict[str, Point]:
-    """Return what to compare, by name; more of the paper's if `full`."""
+    """Return the points to compare, by name; more of the paper's if `full`."""
     return {**_POINTS, **(_variants() if full else {})}
 
 
 def _variants() -> dict[str, Point]:
     """Return the paper's ablations, and the widths of its Table 5."""
-    found = {
-        name: Point(f"The paper's last phase, {said}", ((name, None),), "variant")
-        for name, said in (
+    variants = {
+        name: Point(f"The paper's last phase, {says}", ((name, None),), "variant")
+        for name, says in (
             ("NoAttnSM", "its softmax exact"),
             ("NoAttnLN", "its norms exact"),
             ("NoApprox", "nothing emulated"),
             ("1 layer d=16", "1 layer of 3"),
         )
     }
-    for name, said in _OPTION_SAYS.items():
+    for name, says in _OPTION_SAYS.items():
         phases = ((f"{name}, d=2", 0.3), (f"{name}, d=16", None))
-        found[f"paper, {name}"] = Point(said, phases, "variant")
+        variants[f"paper, {name}"] = Point(says, phases, "variant")
     last = {2: "last d=2", 4: "last d=4", 8: "d=8", 16: "d=16"}
     for width in (2, 4, 8):
-        found[f"d = {width}"] = Point(
+        variants[f"d = {width}"] = Point(
             f"The paper's last phase, d = {width}", ((last[width], None),), "variant"
         )
     for first, second in ((2, 2), (2, 8), (4, 16)):
-        found[f"d = {first}, {second}"] = Point(
+        variants[f"d = {first}, {second}"] = Point(
             f"The paper's two phases, d = {first}, {second}",
             ((f"d={first}", 0.3), (last[second], None)),
             "variant",
         )
     for middle, end in ((2, 2), (2, 8), (2, 16), (8, 8), (16, 16)):
-        found[f"d = 2, {middle}, {end}"] = Point(
+        variants[f"d = 2, {middle}, {end}"] = Point(
             f"The paper's three phases, d = 2, {middle}, {end}",
             (("d=2", 0.5), (last[middle], 0.3), (last[end], None)),
             "variant",
         )
-    return found
+    return variants

@@ -29,10 +29,10 @@ def most(*, full: bool) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyPool:
-    """What came of one pool, for each of S seeds, P points and K candidates.
+    """Results of one pool, for each of S seeds, P points and K candidates.
 
     m samples are left to choose from after the bootstrap set. Of test accuracies, all
-    but `inference` are those of linear models that are trained on what was bought.
+    but `inference` are of linear models that are trained on the purchases.
 
     Attributes:
         n: Samples offered, `[S]`.
@@ -47,16 +47,16 @@ class ProxyPool:
             the same for all seeds, `[S, K, tries]`; NaN where it was refused.
         emulated: Rank correlation of its scores with exact ones of its logits, `[S,
             K]`; NaN where these are not finite.
-        outside: Share of what is left whose inputs are beyond the bootstrap set's
+        outside: Share of the samples left with inputs beyond the bootstrap set's
             bounds, `[S, K]`.
         inference: Accuracy of the target itself and of each candidate, `[S, 1 + K]`;
             NaN for one that learns ranks.
         recovered: Cosine and rank correlation that an attacker recovers, `[S, attacked,
             2]`.
         spearman: Rank correlation of the last phase's scores with `oracle`, `[S, P]`.
-        overlap: Share of what is chosen that the target itself would choose, `[S, 2 +
+        overlap: Share of a choice that the target itself would make too, `[S, 2 +
             P]`: first for a random choice and the target's own.
-        rare: Share of what is chosen that is not of the kept class, likewise.
+        rare: Share of a choice that is not of the kept class, of the same shape.
         rare_offered: That share of all that is left, `[S]`.
         random: Accuracy after a random purchase, `[S, budgets, draws]`.
         ideal: After the target's own choice by each of its scores, `[S, BUDGETS, 3]`.
@@ -99,7 +99,7 @@ class ProxyPool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proxies:
-    """What came of all pools.
+    """Results of all pools.
 
     Attributes:
         seeds: `[S]`.
@@ -116,16 +116,16 @@ class Proxies:
     pools: Mapping[str, ProxyPool]
 
     def only(self, pool: str, seeds: np.ndarray) -> Proxies:
-        """Return what came of one pool in some seeds.
+        """Return the results of one pool in some seeds.
 
         Args:
             pool: Its name.
             seeds: Places in `seeds`.
         """
-        found = self.pools[pool]
-        fields = [field.name for field in dataclasses.fields(found)]
-        some = ProxyPool(**{name: getattr(found, name)[seeds] for name in fields})
-        return dataclasses.replace(self, seeds=self.seeds[seeds], pools={pool: some})
+        results = self.pools[pool]
+        fields = [field.name for field in dataclasses.fields(results)]
+        subset = ProxyPool(**{name: getattr(results, name)[seeds] for name in fields})
+        return dataclasses.replace(self, seeds=self.seeds[seeds], pools={pool: subset})
 
     def rehearsal(self, pool: str, *, searched: Sequence[str]) -> Rehearsal:
         """Return the scores of a pool's candidates as a rehearsal of schedules.
@@ -134,25 +134,29 @@ class Proxies:
             pool: Its name.
             searched: Candidates to search among; the others can only be compared.
         """
-        found = self.pools[pool]
-        made = candidates(sources.kind(pool), full=self.full)
+        results = self.pools[pool]
+        by_name = candidates(sources.kind(pool), full=self.full)
         return Rehearsal(
             candidates={
-                name: Phase(one.spec, goal=one.goal, training=one.training)
-                for name, one in made.items()
+                name: Phase(
+                    candidate.spec, goal=candidate.goal, training=candidate.training
+                )
+                for name, candidate in by_name.items()
             },
             manifests={
                 name: Manifest.from_json(str(text))
-                for name, text in zip(self.candidates, found.manifests[0], strict=True)
+                for name, text in zip(
+                    self.candidates, results.manifests[0], strict=True
+                )
             },
-            scores=found.scores,
-            oracle=found.oracle,
+            scores=results.scores,
+            oracle=results.oracle,
             failures={
                 name: f"refused in {count} of {len(self.seeds)} seeds"
                 if name in searched
                 else "not searched"
                 for name, count in zip(
-                    self.candidates, found.refused.sum(axis=0).tolist(), strict=True
+                    self.candidates, results.refused.sum(axis=0).tolist(), strict=True
                 )
                 if count or name not in searched
             },
@@ -195,7 +199,7 @@ def run_proxies(
 ) -> Proxies:
     """Choose from imbalanced pools, by the paper's proxies and by cheaper ones.
 
-    MiniLM is the target of texts, a small ViT that of images. Results of each pool and
+    MiniLM is the target for texts, a small ViT for images. Results of each pool and
     seed go to a file as soon as they are there, and what is there is read: a killed run
     goes on where it was.
 
@@ -231,12 +235,14 @@ def run_proxies(
         name: str, seed: int, stem: str = "proxies"
     ) -> tuple[Path, dict[str, Any]]:
         path = Path(folder) / f"{stem}-{name}-{'full-' if full else ''}{seed}.npz"
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         return path, {
-            "candidates": {key: repr(one) for key, one in made.items()},
-            "tries": {k: [repr(one) for one in c.tries()] for k, c in made.items()},
+            "candidates": {key: repr(candidate) for key, candidate in by_name.items()},
+            "tries": {
+                k: [repr(setting) for setting in c.tries()] for k, c in by_name.items()
+            },
             "held out": [HELD_OUT, JUDGED, STARTS],
-            "points": {key: repr(one) for key, one in compared.items()},
+            "points": {key: repr(point) for key, point in compared.items()},
             "tuning": [repr(targets.TUNING), repr(targets.IMAGES), targets.HEAD],
             "text": [LENGTH, LAYERS],
             "learner": repr(MODEL),
@@ -256,33 +262,33 @@ def run_proxies(
         **options,
     )
     judged = {name: runs[0]["judged"] for name, runs in searched.items()}
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (full, progress, judged)), seeds, file, label="Proxies", **options
     )
-    for name, runs in found.items():
-        found[name] = [{**run, "judged": judged[name]} for run in runs]
+    for name, runs in results.items():
+        results[name] = [{**run, "judged": judged[name]} for run in runs]
     return Proxies(
         seeds=np.asarray(seeds),
         full=full,
         points=tuple(compared),
         candidates=tuple(candidates("text", full=full)),
-        pools={name: ProxyPool(**stacked(runs)) for name, runs in found.items()},
+        pools={name: ProxyPool(**stacked(runs)) for name, runs in results.items()},
     )
 
 
 def _jobs(
     full: bool, progress: bool, judged: Mapping[str, np.ndarray]
 ) -> dict[str, Job]:
-    """Return what runs each pool for a seed, by name."""
+    """Return the functions that run each pool for a seed, by name."""
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         other = _other(name, progress)
         return lambda seed: trials.trial(
             read[name],
             other,
-            made,
+            by_name,
             points(full=full),
             judged[name],
             seed,
@@ -297,9 +303,9 @@ def _searches(full: bool, progress: bool) -> dict[str, Job]:
     read = sources.read_all(progress, full=full)
 
     def job(name: str) -> Job:
-        made = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), full=full)
         other = _other(name, progress)
-        return lambda seed: trials.settings(read[name], other, made, most(full=full))
+        return lambda seed: trials.settings(read[name], other, by_name, most(full=full))
 
     return {name: job(name) for name in read}
 

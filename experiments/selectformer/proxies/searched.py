@@ -1,4 +1,4 @@
-"""Schedules that a search finds on all seeds but one, and what they buy in that one."""
+"""Schedules that a search finds on all seeds but one, and their choices in that one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PICKS = ("cheapest", "middle", "best")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchedPool:
-    """What came of one pool, for each of S seeds and each of `PICKS`.
+    """Results of one pool, for each of S seeds and each of `PICKS`.
 
     Attributes:
         schedules: Names of the candidates, `[S, PICKS]`.
@@ -62,7 +62,7 @@ def run_searched(
         workers: How many threads run at once.
 
     Returns:
-        What came of each pool.
+        The results of each pool.
     """
     if len(result.seeds) < 2:
         return {}
@@ -72,7 +72,7 @@ def run_searched(
         front = search(result.only(name, others), name, ENGINE, points={})
         return _buy(sources.SOURCES[name](progress), result, name, s, front)
 
-    found = each_kept(
+    results = each_kept(
         folder,
         result,
         "searched",
@@ -81,24 +81,24 @@ def run_searched(
         progress=progress,
         workers=workers,
     )
-    return {name: SearchedPool(**stacked(runs)) for name, runs in found.items()}
+    return {name: SearchedPool(**stacked(runs)) for name, runs in results.items()}
 
 
 def _buy(
     source: Encoded, result: Proxies, name: str, s: int, front: Front
 ) -> dict[str, Any]:
     """Return the fields of `SearchedPool` for one seed."""
-    made = result.pools[name]
+    scored = result.pools[name]
     offered = offer(source, int(result.seeds[s]), most(full=result.full))
     pool, n, bought = offered.pool, len(offered.pool.rows), len(offered.first)
-    scores = dict(zip(result.candidates, made.scores[s], strict=True))
+    scores = dict(zip(result.candidates, scored.scores[s], strict=True))
     features = source.features[pool.rows[offered.left]]
     picks = [front.points[i] for i in (0, len(front.points) // 2, -1)]
     chosen = [
-        sieve(_point(front, one), scores, features, n, bought, BUDGETS[0])
-        for one in picks
+        sieve(_point(front, schedule), scores, features, n, bought, BUDGETS[0])
+        for schedule in picks
     ]
-    best = top(made.oracle[s], round(BUDGETS[0] * n) - bought)
+    best = top(scored.oracle[s], round(BUDGETS[0] * n) - bought)
     utility = ModelUtility(
         MODEL,
         source.x[pool.rows],
@@ -107,14 +107,16 @@ def _buy(
         source.y[pool.test],
     )
     counts = [
-        not any(made.refused[s, result.candidates.index(name)] for name in one.names)
-        for one in picks
+        not any(
+            scored.refused[s, result.candidates.index(name)] for name in schedule.names
+        )
+        for schedule in picks
     ]
     bought = accuracies(utility, masks(offered, chosen))
     return {
-        "schedules": tuple(" → ".join(one.names) for one in picks),
-        "hours": np.array([one.hours for one in picks]),
-        "expected": np.array([one.overlap for one in picks]),
+        "schedules": tuple(" → ".join(schedule.names) for schedule in picks),
+        "hours": np.array([schedule.hours for schedule in picks]),
+        "expected": np.array([schedule.overlap for schedule in picks]),
         "overlap": np.array([np.isin(rows, best).mean() for rows in chosen]),
         "bought": np.where(counts, bought, np.nan),
     }

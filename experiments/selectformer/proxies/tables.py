@@ -76,7 +76,7 @@ def _fidelity_row(
         first = "" if spearman is None else f"{spearman:.2f} "
         return f"{first}({overlap:.2f})" + (f", {refused} refused" if refused else "")
 
-    told = [
+    texts = [
         cell(
             None if rho is None else accepted_mean(rho),
             accepted_mean(overlap),
@@ -88,7 +88,7 @@ def _fidelity_row(
     overlaps = [overlap for _, overlap in cells]
     refused = sum(int(np.isnan(overlap).sum()) for overlap in overlaps)
     mean = cell(pools_mean(rhos) if rhos else None, pools_mean(overlaps), refused)
-    return [what, *told, mean]
+    return [what, *texts, mean]
 
 
 def accuracy(result: Proxies, points: Mapping[str, Point]) -> Table:
@@ -209,7 +209,7 @@ def finals(
     rows: list[list[object]] = []
     for name, pool in found.items():
         linear = result.pools[name]
-        at = [result.points.index(way) for way in FINAL_WAYS]
+        indices = [result.points.index(way) for way in FINAL_WAYS]
         gains = {
             "The target itself": (linear.beyond(linear.ideal)[:, 0, 0], pool.ideal),
             **{
@@ -217,7 +217,7 @@ def finals(
                     linear.beyond(linear.bought)[:, 0, i],
                     pool.bought[:, j],
                 )
-                for j, (way, i) in enumerate(zip(FINAL_WAYS, at, strict=True))
+                for j, (way, i) in enumerate(zip(FINAL_WAYS, indices, strict=True))
             },
             "All of the pool": (
                 100 * (linear.pool - linear.random[:, 0].mean(1)),
@@ -281,7 +281,7 @@ def beside(result: Proxies, points: Mapping[str, Point]) -> Table:
     pools = [*result.pools.values()]
     rows: list[list[object]] = []
     for k, name in enumerate(result.candidates):
-        of = [point for point, one in points.items() if name == one.last]
+        of = [point for point, definition in points.items() if name == definition.last]
         cells = [
             float(np.mean([p.emulated[:, k].mean() for p in pools])),
             float(np.mean([p.outside[:, k].mean() for p in pools])),
@@ -326,15 +326,16 @@ def settings(result: Proxies, points: Mapping[str, Point]) -> Table:
     for k, name in enumerate(result.candidates):
         cells: list[object] = []
         for pool_name, pool in result.pools.items():
-            made = candidates(kind(pool_name), full=result.full)[name]
-            tried = zip(made.tries(), pool.judged[0, k], strict=True)
+            candidate = candidates(kind(pool_name), full=result.full)[name]
+            tried = zip(candidate.tries(), pool.judged[0, k], strict=True)
             results = [
-                f"{_setting(one)}: " + ("refused" if np.isnan(rho) else f"{rho:.2f}")
-                for one, rho in tried
+                f"{_setting(setting)}: "
+                + ("refused" if np.isnan(rho) else f"{rho:.2f}")
+                for setting, rho in tried
             ]
             later = int((pool.place[:, k] > best_tries(pool.judged[0])[k]).sum())
             cells += [", ".join(results), later, int(pool.refused[:, k].sum())]
-        of = [point for point, one in points.items() if name == one.last]
+        of = [point for point, definition in points.items() if name == definition.last]
         rows.append([name, ", ".join(of) or "an early phase", *cells])
     heads = [
         head

@@ -1,4 +1,4 @@
-"""One seed: how well does each proxy rank a pool, and what does its choice train?"""
+"""One seed: each proxy's ranking of a pool, and training on its choice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def trial(
         source: Where the pool is from, and the samples that the model owner has.
         other: Another source, to distil on.
         candidates: The proxies, by name.
-        points: What to compare.
+        points: To compare, by name.
         judged: Of the tries of each candidate, see `settings`.
         seed: Deals the samples, and draws all else.
         most: Samples of the kept class at most.
@@ -69,21 +69,24 @@ def trial(
         The fields of `ProxyPool` without their first axis.
     """
     offered = offer(source, seed, most)
-    pool, first, left, keys = offered
+    pool, first, remaining, keys = offered
     n = len(pool.rows)
     budgets = [round(budget * n) - len(first) for budget in BUDGETS]
     maker = _maker(source, other, offered)
     target = maker.target
-    logits = target.logits(source.take(pool.rows[left]))
+    logits = target.logits(source.take(pool.rows[remaining]))
     oracle = np.asarray(entropy(jnp.asarray(logits)))
     accepted = make_accepted(maker, candidates, best_tries(judged))
-    made = {name: one.made for name, one in accepted.items()}
-    counts = np.array([_counts(point, made) for point in points.values()])
+    results = {name: candidate.made for name, candidate in accepted.items()}
+    counts = np.array([_counts(point, results) for point in points.values()])
     ranks = {
-        exact: {name: one.exact if exact else one.scores for name, one in made.items()}
+        exact: {
+            name: candidate.exact if exact else candidate.scores
+            for name, candidate in results.items()
+        }
         for exact in (False, True)
     }
-    features = source.features[pool.rows[left]]
+    features = source.features[pool.rows[remaining]]
 
     def chosen(point: Point, budget: float) -> np.ndarray:
         return sieve(point, ranks[point.exact], features, n, len(first), budget)
@@ -99,7 +102,7 @@ def trial(
         for kind in ORACLES
     ]
     best = top(oracle, budgets[0])
-    draws = [np.asarray(jax.random.permutation(k, len(left))) for k in keys[2:]]
+    draws = [np.asarray(jax.random.permutation(k, len(remaining))) for k in keys[2:]]
     random = [
         draw[: round(budget * n) - len(first)]
         for budget in (*BUDGETS, *LARGER)
@@ -107,29 +110,36 @@ def trial(
     ]
     ideal = [top(scores, k) for k in budgets for scores in oracles]
     ways = [chosen(point, b) for b in BUDGETS for point in points.values()]
-    ends = [left[:0], np.arange(len(left))]
+    # The bootstrap set alone, and all samples: `masks` adds the bootstrap set.
+    ends = [remaining[:0], np.arange(len(remaining))]
     x, y = source.x[pool.rows], source.y[pool.rows]
     utility = ModelUtility(MODEL, x, y, source.x[pool.test], source.y[pool.test])
-    found = accuracies(utility, masks(offered, [*random, *ideal, *ways, *ends]))
+    utilities = accuracies(utility, masks(offered, [*random, *ideal, *ways, *ends]))
     cuts = np.cumsum([len(random), len(ideal), len(ways)])
-    randoms, ideals, bought, others = np.split(found, cuts)
+    randoms, ideals, bought, others = np.split(utilities, cuts)
     bought = np.where(counts, bought.reshape(len(BUDGETS), -1), np.nan)
     purchases = random[0], best, *ways[: len(points)]
     known = True, True, *counts
-    is_rare = y[left] != pool.kept
+    is_rare = y[remaining] != pool.kept
     right = target.logits(source.take(maker.test)).argmax(1) == source.y[maker.test]
     return {
         "n": np.array(n),
         "scores": np.stack([*ranks[False].values()]).astype(np.float32),
         "oracle": oracle.astype(np.float32),
-        "manifests": tuple(one.manifest.to_json() for one in made.values()),
-        "stopped": np.array([one.stopped for one in made.values()]),
-        "refused": np.array([one.refused != "" for one in made.values()]),
-        "place": np.array([one.place for one in accepted.values()]),
-        "emulated": np.array([one.emulated for one in made.values()]),
-        "outside": np.array([one.outside for one in made.values()]),
-        "inference": np.array([right.mean(), *(one.accuracy for one in made.values())]),
-        "recovered": np.array([made[name].recovered for name in ATTACKED]),
+        "manifests": tuple(
+            candidate.manifest.to_json() for candidate in results.values()
+        ),
+        "stopped": np.array([candidate.stopped for candidate in results.values()]),
+        "refused": np.array(
+            [candidate.refused != "" for candidate in results.values()]
+        ),
+        "place": np.array([candidate.place for candidate in accepted.values()]),
+        "emulated": np.array([candidate.emulated for candidate in results.values()]),
+        "outside": np.array([candidate.outside for candidate in results.values()]),
+        "inference": np.array(
+            [right.mean(), *(candidate.accuracy for candidate in results.values())]
+        ),
+        "recovered": np.array([results[name].recovered for name in ATTACKED]),
         "spearman": np.array(
             [
                 monotonicity(ranks[point.exact][point.last], oracle)
@@ -175,12 +185,12 @@ def _counts(point: Point, made: Mapping[str, Made]) -> bool:
     """Return whether the guard accepts all that a point ranks by."""
     phases = [made[name] for name, _ in point.phases]
     if point.exact:  # no emulated entropy is used
-        return not any(one.stopped for one in phases)
-    return not any(one.refused for one in phases)
+        return not any(phase.stopped for phase in phases)
+    return not any(phase.refused for phase in phases)
 
 
 def _maker(source: Encoded, other: Encoded, offered: Offer) -> Maker:
-    pool, first, left, keys = offered
+    pool, first, remaining, keys = offered
     bought = pool.rows[first]
     return Maker(
         source=source,
@@ -188,7 +198,7 @@ def _maker(source: Encoded, other: Encoded, offered: Offer) -> Maker:
         target=tuned(source, bought, keys[0]),
         pool=pool,
         bought=bought,
-        left=pool.rows[left],
+        left=pool.rows[remaining],
         test=pool.test[:TESTED],
         keep=round(BUDGETS[0] * len(pool.rows)) - len(first),
         key=keys[1],
@@ -196,7 +206,7 @@ def _maker(source: Encoded, other: Encoded, offered: Offer) -> Maker:
 
 
 class Offer(NamedTuple):
-    """What is offered for one seed.
+    """Samples offered for one seed.
 
     Attributes:
         pool: Rows of the source.
@@ -232,14 +242,14 @@ def masks(offered: Offer, purchases: Iterable[np.ndarray]) -> list[np.ndarray]:
 
     Args:
         offered: The pool.
-        purchases: Each as places among what was left.
+        purchases: Each as places in `offered.left`.
     """
-    found = list[np.ndarray]()
+    selected = list[np.ndarray]()
     for rows in purchases:
         mask = np.zeros(len(offered.pool.rows), bool)
         mask[offered.first] = mask[offered.left[rows]] = True
-        found.append(mask)
-    return found
+        selected.append(mask)
+    return selected
 
 
 def sieve(
@@ -250,7 +260,7 @@ def sieve(
     bought: int,
     budget: float,
 ) -> np.ndarray:
-    """Return what the phases of a point leave of the rows that were left.
+    """Return the rows, of those left to choose from, that pass all phases of a point.
 
     Args:
         point: The phases.
@@ -262,12 +272,14 @@ def sieve(
     """
     rows = np.arange(len(features))
     for name, share in point.phases:
+        # Shares are stated for the first budget, and grow in proportion with it.
         part = 1.0 if share is None else share / BUDGETS[0]
         keep = min(round(part * budget * n) - bought, len(rows))
         if share is None and point.diverse:
+            # `choose` refuses the -inf of overflowed scores.
             ranks = np.maximum(scores[name][rows], np.finfo(np.float32).min)
-            found = choose(ranks, keep, features=features[rows])
-            return rows[np.asarray(found.indices)]
+            choice = choose(ranks, keep, features=features[rows])
+            return rows[np.asarray(choice.indices)]
         rows = rows[top(scores[name][rows], keep)]
     return rows
 

@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
     """A candidate, with the setting that it was made with in a seed.
 
     Attributes:
-        made: What came of it; of the most cautious setting if all were refused.
+        made: The result; of the most cautious setting if all were refused.
         place: Of the setting among its tries.
     """
 
@@ -54,8 +54,8 @@ def judge_tries(maker: Maker, candidates: Mapping[str, Candidate]) -> np.ndarray
     ready, judged = maker.untrained(candidates), list[list[float]]()
     for i, (name, candidate) in enumerate(candidates.items()):
         line = list[float]()
-        for one in candidate.tries():
-            trained = maker.train(one, ready.get(name), i)
+        for setting in candidate.tries():
+            trained = maker.train(setting, ready.get(name), i)
             accepted = not trained.refused
             ranks = maker.rank(trained, rows) if accepted else oracle
             line.append(monotonicity(ranks, oracle) if accepted else np.nan)
@@ -67,7 +67,7 @@ def best_tries(judged: np.ndarray) -> np.ndarray:
     """Return the place of each candidate's best try, the first if all were refused.
 
     Args:
-        judged: What `judge_tries` returned.
+        judged: From `judge_tries`.
     """
     known = np.where(np.isnan(judged), -np.inf, judged)
     return known.argmax(axis=1)
@@ -83,13 +83,13 @@ def make_accepted(
         candidates: K of them, by name.
         first: Place of each one's setting to begin with, `[K]`.
     """
-    ready, made = maker.untrained(candidates), dict[str, Accepted]()
+    ready, accepted = maker.untrained(candidates), dict[str, Accepted]()
     for i, (name, candidate) in enumerate(candidates.items()):
         tries = candidate.tries()
         for place in range(int(first[i]), len(tries)):
             trained = maker.train(tries[place], ready.get(name), i)
             if not trained.refused or place == len(tries) - 1:
                 judged = maker.made(trained, attack=name in ATTACKED)
-                made[name] = Accepted(judged, place)
+                accepted[name] = Accepted(judged, place)
                 break
-    return made
+    return accepted

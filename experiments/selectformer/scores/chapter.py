@@ -167,7 +167,7 @@ def _figure(result: Accuracy) -> Figure:
         ax.set_xticks(places, [NAMES[name] for name in result.pools])
         ax.set_ylabel("Points beyond random")
         ax.legend(ncols=2)
-    told = "; ".join(
+    text = "; ".join(
         f"{NAMES[name]}: "
         + ", ".join(
             f"{way} {100 * pool.gains[:, 0, i].mean():+.1f}"
@@ -178,7 +178,7 @@ def _figure(result: Accuracy) -> Figure:
     return Figure(
         plot=figure,
         caption=f"What each way gains at {BUDGETS[0]:.0%}; bars of one standard error.",
-        alt=f"Points of accuracy beyond a random purchase. {told}.",
+        alt=f"Points of accuracy beyond a random purchase. {text}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Accuracy after training on what is bought: pools, seeds, one file for each."""
+"""Accuracy after training on purchases: pools, seeds, one file for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FULL = 5000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Purchases:
-    """What came of one pool, for each of S seeds; see `trial`.
+    """Results of one pool, for each of S seeds; see `trial`.
 
     Attributes:
         random: `[S, budgets, draws]`.
@@ -51,7 +51,7 @@ class Purchases:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """What came of all pools.
+    """Results of all pools.
 
     Attributes:
         seeds: `[S]`.
@@ -104,7 +104,7 @@ def run_accuracy(
         path = Path(folder) / f"{name}-{'full-' if full else ''}{seed}.npz"
         return path, {**about, "seed": seed}
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (most, progress)),
         seeds,
         file,
@@ -114,12 +114,12 @@ def run_accuracy(
     )
     return Accuracy(
         seeds=np.asarray(seeds),
-        pools={name: Purchases(**stacked(runs)) for name, runs in found.items()},
+        pools={name: Purchases(**stacked(runs)) for name, runs in results.items()},
     )
 
 
 def _jobs(most: int, progress: bool) -> dict[str, Job]:
-    """Return what runs each pool for a seed, by name."""
+    """Return the functions that run each pool for a seed, by name."""
 
     def job(source: sources.Source) -> Job:
         return lambda seed: trials.trial(source, seed, most)

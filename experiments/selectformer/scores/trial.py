@@ -18,7 +18,7 @@ from .ways import WAYS, chosen
 BOOTSTRAP = 0.05
 BUDGETS = (0.2, 0.3, 0.4)
 LARGER = (0.5, 0.7, 0.9)
-"""Further budgets of a random choice: what does it need to be as good?"""
+"""Further budgets of a random choice, to find the one at which it is as good."""
 
 DRAWS = 5
 """Random choices, whose mean counts."""
@@ -28,8 +28,8 @@ LEARNER = LogisticRegression(l2=0.01)
 six for random purchases of three of the pools, on seeds that are not in the results."""
 
 MODEL = dataclasses.replace(LEARNER, tol=1e-2)
-"""What is trained on a purchase: the same, but coarser, which takes three quarters of
-the time. One in thousands of test samples may be told another class."""
+"""The model trained on a purchase: the same, but coarser, which takes three quarters
+of the time. One in thousands of test samples may get another class."""
 
 
 def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
@@ -52,10 +52,11 @@ def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
     x, y = source.x[pool.rows], source.y[pool.rows]
     n = len(y)
     first = draw_bootstrap(keys[1], n, BOOTSTRAP)
-    left = np.setdiff1d(np.arange(n), first)
-    logits, prior = _target(source, x, y, first, left)
+    remaining = np.setdiff1d(np.arange(n), first)
+    logits, prior = _target(source, x, y, first, remaining)
     orders = [
-        left[np.asarray(jax.random.permutation(key, len(left)))] for key in keys[2:]
+        remaining[np.asarray(jax.random.permutation(key, len(remaining)))]
+        for key in keys[2:]
     ]
 
     def bought(rows: np.ndarray) -> np.ndarray:
@@ -70,22 +71,24 @@ def trial(source: Source, seed: int, most: int = MOST) -> dict[str, np.ndarray]:
     ]
     ways = [
         bought(
-            left[chosen(way, logits, x[left], prior, round(budget * n) - len(first))]
+            remaining[
+                chosen(way, logits, x[remaining], prior, round(budget * n) - len(first))
+            ]
         )
         for budget in BUDGETS
         for way in WAYS.values()
     ]
     others = [np.ones(n, bool), bought(first)]
     utility = ModelUtility(MODEL, x, y, source.x[pool.test], source.y[pool.test])
-    found = accuracies(utility, [*random, *ways, *others])
+    utilities = accuracies(utility, [*random, *ways, *others])
     several = len(BUDGETS) + len(LARGER)
     split = several * DRAWS
     is_rare = y != pool.kept
     return {
-        "random": found[:split].reshape(several, DRAWS),
-        "ways": found[split:-2].reshape(len(BUDGETS), len(WAYS)),
-        "pool": found[-2],
-        "bootstrap": found[-1],
+        "random": utilities[:split].reshape(several, DRAWS),
+        "ways": utilities[split:-2].reshape(len(BUDGETS), len(WAYS)),
+        "pool": utilities[-2],
+        "bootstrap": utilities[-1],
         "rare": np.array([is_rare[mask].mean() for mask in ways]).reshape(
             len(BUDGETS), len(WAYS)
         ),
@@ -111,6 +114,7 @@ def _target(
     logits = np.array(LEARNER.predict(params, jnp.asarray(x[left])))[0]
     lacking = np.bincount(y[first], minlength=source.n_classes) == 0
     logits[:, lacking] = logits[:, ~lacking].min(axis=1, keepdims=True)
+    # Laplace smoothing: the log prior of a class that is lacking stays finite.
     counts = np.bincount(y[first], minlength=source.n_classes) + 1
     return logits, counts / counts.sum()
 

@@ -1,4 +1,4 @@
-"""Ways to choose what to buy: scores of a target, balance, and features alone."""
+"""Ways to choose a purchase: scores of a target, balance, and features alone."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Way:
     """A selector.
 
     Attributes:
-        says: What it is, for a reader.
+        says: Description, for a reader.
         kind: The score of the target, fine-tuned on the bootstrap set; None for none.
         balanced: Whether predicted classes share the budget.
-        diverse: Whether what is like a chosen sample counts less.
+        diverse: Whether samples similar to a chosen one count less.
         secret: Whether a manifest and a choice of `jaxsel.proxy` can express it, so
             that it runs in secret as it is.
     """
@@ -75,7 +75,7 @@ def chosen(
     prior: np.ndarray,
     budget: int,
 ) -> np.ndarray:
-    """Return the places of what a way chooses, `[budget]`.
+    """Return the places of the samples that a way chooses, `[budget]`.
 
     Args:
         way: The selector.
@@ -85,19 +85,21 @@ def chosen(
         budget: How many to choose.
     """
     if way.kind is None:
+        # With equal scores the distance alone decides: k-centre greedy.
         alike = jnp.ones(len(features))
         return np.asarray(
             _diverse(alike, normalise(jnp.asarray(features)), 1.0, budget=budget)
         )
-    given = prior if way.kind == "prior_entropy" else None
-    ranks = np.asarray(score(jnp.asarray(logits), way.kind, prior=given))
+    used_prior = prior if way.kind == "prior_entropy" else None
+    ranks = np.asarray(score(jnp.asarray(logits), way.kind, prior=used_prior))
     predicted = None
     if way.balanced:
+        # The bootstrap set is skewed: without its prior, rare classes are predicted.
         predicted = np.argmax(logits - np.log(prior), axis=1)
-    found = choose(
+    choice = choose(
         ranks,
         budget,
         features=features if way.diverse else None,
         predicted=predicted,
     )
-    return np.asarray(found.indices)
+    return np.asarray(choice.indices)
