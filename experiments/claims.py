@@ -32,7 +32,7 @@ from jaxsel.demo.words import listed
 from jaxsel.report import Table
 
 SHARE = "no verdict: a share"
-"""What stands in place of a verdict on claims that something happens sometimes."""
+"""Verdict on claims that something happens sometimes: a share without a test."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +75,11 @@ class Stated:
 
     Attributes:
         text: The claim, in our words.
-        where: Where in the paper it stands; "ours" for what is not in it.
-        measure: Which figures are compared.
-        test: How; None for a claim on which nothing here bears.
-        differs: What is done otherwise than in the paper, where that bears on it.
-        because: Why it is not tested.
+        where: Place in the paper; "ours" if it is not from the paper.
+        measure: Figures that are compared.
+        test: Test of these; None for a claim on which nothing here bears.
+        differs: Differences from the paper that bear on it.
+        because: Reason why it is not tested.
         family: Claims that are corrected together; each by itself if empty.
     """
 
@@ -97,14 +97,14 @@ class Measured:
     """A measurement for a claim on one data set.
 
     Attributes:
-        key: Of the claim.
-        where: On which data.
-        scale: How much of it, and by what features or models.
-        values: What its test takes.
-        said: The figures, for a reader.
+        key: Key of the claim.
+        where: The data.
+        scale: Number of points, and features or models.
+        values: Differences that its test takes, see `SeedTest`.
+        said: The figures, in words.
         if_fails: Said after them if the claim does not hold.
-        other: Why this data set can't speak for the claim; "" if it can.
-        apart: Names rows that are corrected apart from others of their claim's family.
+        other: Reason why this data set can't test the claim; "" if it can.
+        apart: Suffix of the family, for rows that are corrected apart from others.
     """
 
     key: str
@@ -120,12 +120,12 @@ class Measured:
 def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Claim]:
     """Judge claims on all data sets, each family at 5 % together, by Holm's method.
 
-    Rows come claim by claim, in the order in which these are stated; last are those
-    that nothing bears on, with the reason.
+    Rows come claim by claim, in the order in which these are stated; untested claims
+    are last, with the reason.
 
     Args:
         stated: The claims, by key.
-        measured: What there is on them.
+        measured: Their measurements.
 
     Raises:
         ValueError: If a measurement is of no claim, or a claim that should be tested
@@ -173,12 +173,12 @@ def _finding(
 
 
 def share_of(counts: np.ndarray, totals: np.ndarray, what: str) -> str:
-    """Give a share with an interval of 95 %, over seeds.
+    """Format a share with its 95 % interval over seeds.
 
     Args:
-        counts: How often it happened, `[seeds]`.
-        totals: Of how many, `[seeds]`.
-        what: Of what.
+        counts: Number of cases where it happened, `[seeds]`.
+        totals: Number of all cases, `[seeds]`.
+        what: Noun for these cases.
     """
     from scipy.stats import t
 
@@ -236,7 +236,7 @@ def _whole(rows: Sequence[Claim]) -> str:
 
 
 def matrix(claims: Sequence[Claim], caption: str) -> Table:
-    """Tabulate in how many settings each claim holds, to open a chapter."""
+    """Tabulate the number of settings in which each claim holds, fails or is open."""
     table: list[list[object]] = []
     for text, rows in by_claim(claims).items():
         verdicts = [row.verdict for row in rows]
@@ -271,9 +271,9 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
     Claims that are tested nowhere are left to `untested_table`.
 
     Args:
-        claims: What `judge` or `settle` returned.
-        caption: What they are.
-        n_seeds: How many seeds; one alone has no standard error.
+        claims: Result of `judge` or `settle`.
+        caption: First sentence of the caption.
+        n_seeds: Number of seeds; one alone has no standard error.
     """
     error = " ± is one standard error." if n_seeds > 1 else ""
     tests = (
@@ -302,7 +302,7 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
 
 
 def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
-    """Show claims that nothing here bears on, and why; None if there are none."""
+    """Tabulate claims that are not tested, with the reason; None if there are none."""
     whole = by_claim(claims).values()
     some = [c for rows in whole if _whole(rows) == _UNTESTED for c in rows]
     if not some:

@@ -19,7 +19,7 @@ from jaxsel.data import available
 from jaxsel.models import Target, load_target, tokenize
 
 LENGTH = 128
-"""Tokens of a text at most; the paper does not say how many it takes."""
+"""Tokens of a text at most; the paper does not give its length."""
 
 _CHUNK = 1024
 _BLOCK = 256  # images that are encoded at once
@@ -31,15 +31,15 @@ class Cell:
     """A data set and a target.
 
     Attributes:
-        name: Of the data set.
+        name: Name of the data set.
         inputs: `Tokens`, or images of bytes `[n, h, w, c]`.
         y: Classes, `[n]` int32.
-        train: The first rows are of the training split; the others are tested on.
+        train: Number of rows of the training split, which come first; others test.
         n_classes: C.
         target: With a fresh head of C classes.
-        digest: Of the target's files and of the data set's version.
-        mean: Taken from each channel of an image between 0 and 1.
-        scale: Divides what remains.
+        digest: Digest of the target's files and of the data set's version.
+        mean: Subtracted from each channel of an image in 0..1.
+        scale: Divisor of each channel after that.
     """
 
     name: str
@@ -94,9 +94,9 @@ class Prepared(NamedTuple):
 
     Attributes:
         train: To train on.
-        test: To test on; none if they were not asked for.
+        test: To test on; empty if not asked for.
         n_classes: C; classes are 0 to C - 1.
-        digest: Of what was read.
+        digest: Digest of the data read.
     """
 
     train: Split
@@ -168,7 +168,7 @@ def read_cell(
     progress: bool = False,
     **options: Any,
 ) -> Cell:
-    """Read the training and test samples of a set, as a target takes them.
+    """Read the training and test samples of a set in a target's input format.
 
     Texts of two parts are joined by the tokenizer's separator.
 
@@ -209,7 +209,7 @@ def read_cell(
 
 
 def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.ndarray]:
-    """Read images of one size, whatever their own is.
+    """Read images, and resize them to one size.
 
     Args:
         data: Name of a prepared set of TFDS.
@@ -217,8 +217,8 @@ def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.n
         **options: See `read_prepared`.
 
     Returns:
-        What was read, and the images in 0..1, test samples last, `[n, side, side, c]`,
-        of one channel if all are grey, else of three.
+        The samples, and the images in 0..1, test samples last, `[n, side, side, c]`, of
+        one channel if all are grey, else of three.
 
     Raises:
         FileNotFoundError: If the set is not prepared.
@@ -230,7 +230,7 @@ def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.n
 
 
 def unit(images: np.ndarray) -> np.ndarray:
-    """Return images in 0..1, float32, from such or from bytes."""
+    """Return images in 0..1 or of bytes as float32 in 0..1."""
     scale = 255 if images.dtype == np.uint8 else 1
     return images.astype(np.float32) / np.float32(scale)
 
@@ -323,7 +323,7 @@ def _read(
 
 
 def _within(image: np.ndarray, side: int) -> np.ndarray:
-    """Return an image that is no larger than the target's, to save memory."""
+    """Shrink an image that is larger than the target's, to save memory."""
     return image if max(image.shape[:2]) <= side else _resized(image, side)
 
 

@@ -1,7 +1,7 @@
 """Experiments, each repeated for every seed, on threads, processes or Ray.
 
-A worker that is lost loses what it was at. Results are kept by the caller, each as soon
-as it is there.
+The caller saves each result as soon as it arrives, so a worker that dies loses only the
+experiment it was running.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Workers:
     Attributes:
         kind: "threads" of this process; "processes" of this host, each of which reads
             the data and compiles; or "ray", tasks of one CPU each.
-        number: How many at once; None for one on each processor, or as many as Ray has
-            CPUs for.
+        number: Jobs at a time; None for one on each processor, or for each CPU of
+            Ray.
     """
 
     kind: Literal["threads", "processes", "ray"] = "threads"
@@ -92,15 +92,15 @@ def each_seed(
     progress: bool,
     workers: Workers | None = None,
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what each experiment returns, for all seeds in their order.
+    """Return the results of each experiment for all seeds, in their order.
 
     Args:
         work: Makes the experiments.
         seeds: As many experiments as run at once go through all of them before the
             next ones begin: what is compiled for one seed serves the others.
-        file: Returns where the results of an experiment and a seed are kept, and what
-            they are told apart by; see `remembered`.
-        label: What a progress bar counts.
+        file: Returns the file of an experiment's results for a seed, and the settings
+            that identify them; see `remembered`.
+        label: Label of the progress bar.
         progress: Whether to show one.
         workers: Where they run; threads, one for each processor, if None.
 
@@ -134,8 +134,8 @@ def told(
 
     Args:
         pairs: Name of an experiment, and seed.
-        results: Of each of them.
-        label: What they are.
+        results: Their results, in this order.
+        label: Label of the lines.
     """
     started = time.monotonic()
     for number, (pair, result) in enumerate(zip(pairs, results, strict=True), 1):
@@ -147,10 +147,10 @@ def told(
 
 @contextlib.contextmanager
 def lines_of_progress(*, shown: bool) -> Iterator[None]:
-    """Write what is logged of runs to standard output, where no bar shows it.
+    """Log finished runs to standard output, in place of a progress bar.
 
     Args:
-        shown: Whether to write anything.
+        shown: Whether to log anything.
     """
     handler = logging.StreamHandler(sys.stdout)
     level = _log.level
@@ -177,15 +177,15 @@ def _in_turn(
 def at_once(
     run: Callable[[_T], _R], items: Sequence[_T], number: int | None = None
 ) -> Iterator[_R]:
-    """Yield what `run` returns for each item, some of them at the same time.
+    """Apply `run` to items on a pool of threads, and yield the results in order.
 
     Small trainings, and compiling them, keep one core busy each; so NumPy gets one
     thread. After an error no further item is begun.
 
     Args:
-        run: Of one item.
-        items: In order.
-        number: How many at a time; one on every processor if None.
+        run: Function of one item.
+        items: Its arguments, in order.
+        number: Size of the pool; one thread for each processor if None.
     """
     pool = ThreadPoolExecutor(number or os.cpu_count())
     try:
@@ -197,10 +197,10 @@ def at_once(
 
 
 def one_thread_each() -> None:
-    """Let a computation on the CPU have one thread, if JAX has not started yet.
+    """Limit XLA on the CPU to one thread for a computation, unless JAX has started.
 
-    Experiments run side by side, one on every core. Where their computations are small
-    and many, threads of one would wait for those of another.
+    Experiments run in parallel, one on every core. Their computations are small and
+    many, so the threads of one would wait for the threads of another.
     """
     flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
     if name not in flags:
@@ -208,10 +208,10 @@ def one_thread_each() -> None:
 
 
 def free_programs() -> None:
-    """Forget this process's compiled programs if there are too many.
+    """Clear JAX's caches if this process has too many memory mappings.
 
-    Each has about a dozen memory mappings, and what needs one more than Linux allows
-    ends the process. What is used again is compiled again, or read from the cache.
+    Each compiled program takes about a dozen, and a process that exceeds Linux's limit
+    dies. Programs used later are compiled again, or read from the cache on disk.
     """
     if _mappings() > _MAPPINGS:
         jax.clear_caches()
@@ -222,7 +222,7 @@ def free_programs() -> None:
 def _elsewhere(
     work: Work, workers: Workers
 ) -> Iterator[tuple[int | None, Callable[[str, int], Mapping[str, Any]] | None]]:
-    """Yield how many run at once, and what runs one; None for in this process."""
+    """Yield the number of workers and a function to run a job; None on threads."""
     if workers.kind == "threads":
         yield workers.number, None
         return
@@ -285,7 +285,7 @@ def _run(
     settings: Mapping[str, Any],
     versions: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run one experiment for one seed, on a worker, which keeps what it has read."""
+    """Run one experiment for one seed on a worker, and cache the jobs it made."""
     if versions != versions_here():
         raise RuntimeError(
             "workers must have the versions and sources of the caller, "
@@ -308,7 +308,7 @@ def _run_here(job: Job, seed: int) -> Mapping[str, Any]:
 
 
 def _mappings() -> int:
-    """Return how many memory mappings this process has; 0 where nobody tells."""
+    """Return the number of this process's memory mappings; 0 without `/proc`."""
     try:
         with Path("/proc/self/maps").open("rb") as file:
             return sum(1 for _ in file)
