@@ -1,4 +1,4 @@
-"""Theorems 3 and 4: how far apart can values be where no point can matter much?
+"""Theorems 3 and 4: bounds on the difference of values for stable learners.
 
 Both are tried on learners whose values have a closed form, so that nothing is sampled:
 a private majority vote, a mean, and a sum that is cut off. Bounds are taken as they are
@@ -45,16 +45,16 @@ class Differences:
 
 
 def vote_utility(votes: np.ndarray, n: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return how often a private vote is right, less 1.
+    """Return the probability that a private vote is right, less 1.
 
-    The vote says what more than half of n labels say, after Laplace noise was added to
-    the share of them. A changed label moves that share by 1 / n, so that the vote is
+    The vote is the majority of n labels, after Laplace noise was added to the share of
+    right ones. A changed label moves that share by 1 / n, so that the vote is
     (1 / (n scale), 0)-differentially private.
 
     Args:
-        votes: How many of the labels are right.
-        n: Of how many; 1 or more.
-        scale: Of the noise.
+        votes: Number of right labels.
+        n: Number of labels; 1 or more.
+        scale: Scale of the noise.
     """
     lead = votes / n - 0.5
     tail = np.exp(-np.abs(lead) / scale) / 2

@@ -48,7 +48,7 @@ _BUYS = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "LOO")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large the applications are.
+    """Sizes of the applications.
 
     Attributes:
         n: Training points.
@@ -101,7 +101,7 @@ TITLES = {
 
 
 def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
-    """Return what runs each application for a seed; data are read when first needed."""
+    """Return the job of each application; data are read when first needed."""
     mnist, fashion, eights = (
         functools.cache(part)
         for part in (
@@ -174,7 +174,7 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
 
 
 def accelerated() -> bool:
-    """Return whether there is an accelerator, without which networks are left out."""
+    """Return whether there is an accelerator; without one networks are left out."""
     return jax.default_backend() != "cpu"
 
 

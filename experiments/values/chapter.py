@@ -41,7 +41,7 @@ from .words import WORDS
 
 
 def study_chapter(result: Study) -> Chapter:
-    """Tell what came of the experiments, and which of the study's claims hold."""
+    """Return the chapter on the study: its claims with verdicts, figures and tables."""
     names, claims = [*result.applications], study_claims(result)
     untested = untested_table(claims)
     detected = [n for n in names if n.split("-")[0] in ("noisy", "pattern", "instance")]
@@ -142,7 +142,7 @@ def _pretrained(result: Study) -> list[Any]:
 
 
 def study_tally(result: Study) -> str:
-    """Count claims by where they hold."""
+    """Count claims by the settings in which they hold."""
     return tally(study_claims(result))
 
 

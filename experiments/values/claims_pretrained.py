@@ -1,4 +1,4 @@
-"""What KNN-Shapley gains from features that were pretrained on other images."""
+"""Gains of KNN-Shapley from features that were pretrained on other images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def pretrained_findings(result: Study) -> list[Finding]:
 
 
 def pretrained_table(result: Study) -> Table:
-    """Show the AUC of every value by what it sees."""
+    """Tabulate the AUC of every value on features and on pixels."""
     by = {setting: areas(result, setting) for setting in SETTINGS}
     methods = [*dict.fromkeys(method for method, _ in COLUMNS if method != RANDOM)]
     accuracy = result.pretrained["accuracy"].mean(0)

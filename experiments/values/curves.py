@@ -29,7 +29,7 @@ def packed(curves: Curves) -> dict[str, Any]:
 
 
 def unpacked(runs: Sequence[Mapping[str, Any]]) -> Curves:
-    """Return the curves of several seeds, from what `packed` returned for each."""
+    """Return the curves of several seeds from the arrays of `packed` for each."""
     first = runs[0]
 
     def under(prefix: str) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The study's data: small pictures, a census table, texts, and what embeds them."""
+"""The study's data: small pictures, a census table, texts, and their embeddings."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pictures(name: str, side: int = SIDE, *, crop: int = 0) -> Part:
     """Return MNIST or Fashion-MNIST, shrunk; other data are the first rows.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         side: Pixels along a side.
         crop: Pixels to cut off at each edge beforehand.
     """

@@ -40,8 +40,8 @@ def images_seed(
 ) -> dict[str, np.ndarray]:
     """Compare embeddings of six classes of Fashion-MNIST once.
 
-    Networks see the other four classes, or MNIST; components are of other images of
-    the six classes; encoders were pretrained on other data sets.
+    Networks train on the other four classes, or on MNIST, and principal components on
+    other images of the six classes; encoders were pretrained on other data sets.
 
     Args:
         fashion: Images; those that may be valued are the encoded rows of `ROWS`.
@@ -153,7 +153,7 @@ def _compare(
 
 
 def names_of(kind: str, embedded: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the embeddings that results hold, stacked over seeds."""
+    """Return the names of the embeddings in results, stacked over seeds."""
     if kind == "texts":
         return TEXTS
     return IMAGES if embedded["auc"].shape[-1] == len(IMAGES) else PRETRAINED

@@ -15,7 +15,7 @@ HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
 UNTESTED = "not tested here"
 LEVEL = 0.05
 TESTED, COUNTED, NONE = "t-test", "none, counted", "none"
-"""How a claim was judged: by t-tests over seeds, by counting cases, or not at all."""
+"""Kind of test: t-tests over seeds, counted cases, or none."""
 
 
 class Evidence(NamedTuple):
@@ -24,8 +24,8 @@ class Evidence(NamedTuple):
     Attributes:
         holds: For the claim.
         fails: Against it.
-        tests: How many t-tests these were joined from.
-        n: Over how many seeds; 0 where that is not known.
+        tests: Number of t-tests these were joined from.
+        n: Number of seeds; 0 if unknown.
     """
 
     holds: float
@@ -46,15 +46,15 @@ class Finding:
     Attributes:
         family: Claims of one family are corrected together.
         text: The claim.
-        where: On which data.
-        scale: How much of it, and by what features or models.
+        where: The data.
+        scale: Number of points, and features or models.
         measured: Figures that it is judged by.
         evidence: P-values; or the verdict, where cases were counted or nothing was
             tested, see `untested`.
         test: One of `TESTED` and `COUNTED`; `NONE` where nothing was tested.
         if_fails: Said after the figures if the claim does not hold.
-        place: Where in the paper it stands.
-        differs: What is done otherwise than there.
+        place: Place in the paper.
+        differs: Differences from the paper.
     """
 
     family: str
@@ -71,21 +71,21 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of the paper's, beside what was measured.
+    """A judged claim of the paper, with its measurement, test and verdict.
 
     Attributes:
         text: The claim.
-        where: On which data.
-        scale: How much of it, and by what features or models: a verdict is about these
-            only, not about the paper's.
+        where: The data.
+        scale: Number of points, and features or models: a verdict is about these only,
+            not about the paper's.
         measured: Figures that it was judged by.
-        test: Which tests, over how many seeds, and among how many claims they are
-            corrected; or that there was none.
+        test: The tests, the number of seeds, and the number of claims they are
+            corrected for; or that there was none.
         p: Its p-value, for or against the claim, times Holm's factor; None where
             nothing was tested.
         verdict: `HOLDS`, `FAILS`, `OPEN`, or `UNTESTED` with the reason.
-        place: Where in the paper it stands; "" where that is not given.
-        differs: What is done otherwise than there.
+        place: Place in the paper; "" if not given.
+        differs: Differences from the paper.
     """
 
     text: str
@@ -143,7 +143,7 @@ def tally(claims: Sequence[Claim]) -> str:
 
 
 def _test(one: Finding, family: int) -> str:
-    """Say by what a claim was judged, in a family of so many that were tested."""
+    """Describe the test of a claim, and the size of its family for Holm's method."""
     if isinstance(one.evidence, str):
         return NONE if one.evidence.startswith(UNTESTED) else one.test
     tests, n = one.evidence.tests, one.evidence.n
@@ -168,7 +168,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def verdict(evidence: Evidence | str, p: float | None = None) -> str:
-    """Return what evidence tells at 5 %.
+    """Return the verdict on evidence at the 5 % level.
 
     Args:
         evidence: P-values, or a verdict already.
@@ -236,7 +236,7 @@ def best(figures: Mapping[str, np.ndarray], name: str) -> Evidence:
 
 
 def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
-    """Return which methods are significantly above another, at 5 % for all together."""
+    """Return the methods that are significantly above another, at 5 % together."""
     others = [m for m in figures if m != name]
     ps = [len(others) * above(figures[m] - figures[name]).holds for m in others]
     return [m for m, p in zip(others, ps, strict=True) if p <= LEVEL]
@@ -250,7 +250,7 @@ def groups(
 
 
 def gap(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
-    """Give two means and the standard error of their difference, in points."""
+    """Format the difference of two means with its standard error, in points."""
     points = 100 * (np.asarray(a) - np.asarray(b))
     error = f" ± {standard_error(points):.1f}" if len(points) > 1 else ""
     return f"{name} less {other}: {points.mean():+.1f}{error} points"

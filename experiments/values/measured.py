@@ -1,4 +1,4 @@
-"""What was measured on the study's claims in each application."""
+"""Measurements for the study's claims in each application."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ OTHER_MODEL = {
     "summary-adult": _NETWORK.format("a network with a hidden layer", _LOGISTIC),
     "acquisition-mnist": "the study does not name the model that it trains again",
 }
-"""Why values that train a model again can't speak for the study's, by application."""
+"""Reason why retrained values can't test the study's claims, by application."""
 
 
 def on_applications(result: Study) -> Iterator[Measured]:
-    """Yield what was measured on claims about applications."""
+    """Yield measurements of the claims about applications."""
     for name, curves in result.applications.items():
         about = {"where": TITLES[name], "scale": application_scale(name, result)}
         yield from on_application(name, curves, about)
 
 
 def application_scale(name: str, result: Study) -> str:
-    """Say how large an application is, and what its values see."""
+    """Describe the number of points of an application, and their features."""
     sizes = result.sizes
     if name == "acquisition-mnist":
         return f"100 to {100 + 50 * sizes.rounds} points of {SIDE}×{SIDE} pixels"
@@ -66,14 +66,14 @@ def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
 def on_application(
     name: str, curves: Curves, about: Mapping[str, Any], *, other: str | None = None
 ) -> Iterator[Measured]:
-    """Yield what one application says on the study's claims.
+    """Yield one application's measurements of the study's claims.
 
     Args:
-        name: What it finds or trains, in front of a "-".
-        curves: Of all values.
-        about: On which data, and how large it was.
-        other: Why values that train a model again can't speak for the study's; what
-            `OTHER_MODEL` has, if None.
+        name: Its name; the part before "-" is its kind.
+        curves: Curves of all values.
+        about: Data and scale, as fields of `Measured`.
+        other: Reason why retrained values can't test the study's claims; from
+            `OTHER_MODEL` if None.
     """
     kind = name.split("-")[0]
     other = OTHER_MODEL.get(name, "") if other is None else other
@@ -104,7 +104,7 @@ def on_application(
 
 
 def _theirs(name: str, curves: Curves, measure: str) -> dict[str, np.ndarray]:
-    """Return a measure by those methods that the study compares in an application."""
+    """Return a measure of each method that the study compares in an application."""
     left_out = ("G-Shapley",) if name in BAYESIAN else ()
     figures = figures_of(curves, measure)
     return {m: v for m, v in figures.items() if m in STUDIED and m not in left_out}
@@ -117,7 +117,7 @@ def _only(figures: Mapping[str, np.ndarray], *others: str) -> dict[str, np.ndarr
 def _first(
     key: str, figures: Mapping[str, np.ndarray], name: str = SHAPLEY[0], **about: Any
 ) -> Measured:
-    """Return how far a method is above each other one, `[others, seeds]`."""
+    """Return the lead of a method over each other one, `[others, seeds]`."""
     others = [m for m in figures if m != name]
     second = max(others, key=lambda m: figures[m].mean())
     better = beaten_by(figures, name)
@@ -132,7 +132,7 @@ def _first(
 
 
 def _split(key: str, figures: Mapping[str, np.ndarray], **about: Any) -> Measured:
-    """Return how far each Shapley value is above each leave-one-out value."""
+    """Return the lead of each Shapley value over each leave-one-out value."""
     upper = [m for m in SHAPLEY if m in figures]
     lower = [m for m in LEFT_OUT if m in figures]
     worst = min(upper, key=lambda m: figures[m].mean())

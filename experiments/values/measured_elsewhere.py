@@ -1,4 +1,4 @@
-"""What was measured beside applications: sizes, embeddings, ranks, times and order."""
+"""Measurements apart from applications: sizes, embeddings, ranks, times, order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIMULATED = "40 points, simulated"
 
 
 def on_the_rest(result: Study) -> Iterator[Measured]:
-    """Yield what was measured on claims that are not about applications."""
+    """Yield measurements of the claims that are not about applications."""
     yield from _nearest(result)
     yield from _sizes(result)
     yield from _embeddings(result)

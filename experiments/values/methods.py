@@ -16,14 +16,14 @@ PENALTY = 3.0
 SHAPLEY = ("KNN-Shapley", "TMC-Shapley", "G-Shapley")
 LEFT_OUT = ("KNN-LOO", "LOO")
 STUDIED = (SHAPLEY[0], MAX, LEFT_OUT[0], *SHAPLEY[1:], LEFT_OUT[1], RANDOM)
-"""What the study compares."""
+"""Values that the study compares."""
 OURS = tuple(m for m in (*KNN, *RETRAINED) if m not in STUDIED)
 """Values that the study lacks, and which can refute none of its claims."""
 METHODS = (*STUDIED, *OURS)
 
 
 def named(method: str) -> str:
-    """Return a method's name for a table, which says if the study lacks it."""
+    """Return a method's name for a table, marked if the study lacks it."""
     return f"{method} (ours)" if method in OURS else method
 
 
@@ -33,15 +33,15 @@ def logistic() -> value.LogisticRegression:
 
 
 class PaddedUtility:
-    """A utility whose model always sees as many points, so that it is compiled once.
+    """A utility padded to `capacity` points, so that its model is compiled once.
 
     Args:
-        learner: What is trained.
+        learner: Model that is trained.
         x: Training features, `[n, d]`.
         y: Training classes, `[n]`.
         x_val: Validation features.
         y_val: Validation classes.
-        capacity: Points that the model sees: those beyond n are in no coalition.
+        capacity: Points that the model sees; points beyond n are in no coalition.
 
     Attributes:
         n: Number of training points.

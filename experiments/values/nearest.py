@@ -20,7 +20,7 @@ from jaxsel.tasks import detection_curve
 MEASURES = ("KNN-Shapley", "KNN-LOO")
 SETTINGS = ("ten classes", "T-shirts and shirts")
 INSPECTED = (0.1, 0.2, 0.3, 0.5)
-"""Shares inspected at which the share found is told."""
+"""Shares inspected at which the share found is recorded."""
 
 _PAIR = (0, 6)
 _WRONG = 0.1
@@ -32,8 +32,7 @@ class CurveSizes(NamedTuple):
 
     Attributes:
         n: Training points.
-        n_val: Numbers of validation points; those of smaller ones are among those of
-            larger ones.
+        n_val: Numbers of validation points; smaller sets are subsets of larger ones.
     """
 
     n: int = 1000

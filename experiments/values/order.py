@@ -11,7 +11,7 @@ import jaxsel
 VALUES = ("KNN-Shapley", "KNN-LOO")
 COUNTS = ("pairs", "tied", "agree", "disagree", "open")
 SETTINGS = ("one validation point", "20 validation points")
-"""How many validation points the values are for: the theorem is about one."""
+"""Number of validation points of the values; the theorem is about one."""
 
 _VALIDATION = (1, 20)
 _N, _SIZE, _DRAWS, _K = 40, 40, 4000, 5
@@ -40,7 +40,7 @@ def draw(rng: np.random.Generator, n: int, *, wrong: float = 0.1) -> Population:
 def gains(
     data: Population, val: Population, others: Population, k: int, draws: int
 ) -> np.ndarray:
-    """Return what each point adds to the utility of each random set.
+    """Return the marginal gain of each point in the utility of each random set.
 
     Args:
         data: The points, n of them.
@@ -100,7 +100,7 @@ def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
 
 
 def order_seed(seed: int, *, full: bool = False) -> dict[str, np.ndarray]:
-    """Simulate the theorem once.
+    """Count the pairs of one simulation of Theorem 2.
 
     The set D, the validation points and the random sets T are independent draws from
     one population, whose distances are continuous.

@@ -1,4 +1,4 @@
-"""Methods of ours beside the study's: how far they are from its own best.
+"""Our methods, compared with the study's own best.
 
 KNN-Banzhaf, Banzhaf and Data-OOB are not in the study. They are compared here, apart
 from its claims, and corrected among themselves.
@@ -23,7 +23,7 @@ MEASURES = {
     "mnist": "gain",
     "digits": "gain",
 }
-"""By what methods are compared, by kind of application."""
+"""Measure that compares methods, by kind of application."""
 
 
 def our_claims(result: Study) -> list[Claim]:
@@ -54,7 +54,7 @@ def our_claims(result: Study) -> list[Claim]:
 
 
 def our_table(result: Study) -> Table:
-    """Show how far each method of ours is from KNN-Shapley, a row for each data set."""
+    """Tabulate the lead of each of our methods over KNN-Shapley, by data set."""
     claims = our_claims(result)
     words = {HOLDS: "above", FAILS: "below"}
     rows = []

@@ -1,8 +1,8 @@
 """Figures 2a and 2b with the study's main proposal: KNN values of pretrained features.
 
-Both sides get what does not belong to the comparison. KNN values and those that train a
-logistic regression again see pixels as well as features, and for each the metric, or
-the penalty, is the best of as many on rows that are never valued.
+Both sides get the same search: KNN values and values that train a logistic regression
+again take pixels as well as features, and for each the metric, or the penalty, is the
+best of two on rows that are never valued.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .images import FIRST, Encoded
 
 SETTINGS = ("noisy", "instance")
 SPACES = ("features", "pixels")
-"""What a method sees."""
+"""Inputs of a method."""
 KNN = ("KNN-Shapley", MAX, "KNN-LOO")
 AGAIN = ("TMC-Shapley", "G-Shapley", "LOO")
 COLUMNS = (*((m, space) for m in (*KNN, *AGAIN) for space in SPACES), (RANDOM, ""))
-"""A method and what it sees, by which results are ordered."""
+"""Methods with their inputs, the columns of results."""
 METRICS, PENALTIES = ("l2", "cosine"), (0.3, 3.0)
 WIDTH = 16
 """Principal components of pixels and of features that are trained on."""
@@ -57,7 +57,7 @@ class Space(NamedTuple):
     Attributes:
         rows: `[n, d]`.
         setting: A metric, or a penalty.
-        accuracy: What that setting, the best one, reached on the other rows.
+        accuracy: Accuracy of that setting, the best one, on the other rows.
     """
 
     rows: np.ndarray
@@ -71,7 +71,7 @@ def knn_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
     Args:
         rows: `[n, d]`.
         y: `[n]`.
-        other: How many rows choose; the nearest others of each vote.
+        other: Number of first rows, which vote for each other.
     """
     first, labels = rows[:other].astype(np.float64), y[:other]
 
@@ -105,10 +105,10 @@ def trained_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
 
 
 def spaces_of(data: Encoded) -> dict[str, dict[str, Space]]:
-    """Return what KNN values ("knn") and others ("again") see, by `SPACES`.
+    """Return the inputs of KNN values ("knn") and of others ("again"), by `SPACES`.
 
-    KNN values see all pixels and all features; a logistic regression, which is trained
-    thousands of times, sees the first components of either, on one scale.
+    KNN values take all pixels or all features; a logistic regression, which is trained
+    thousands of times, takes their first principal components, on one scale.
     """
     whole = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
     few = {

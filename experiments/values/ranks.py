@@ -40,7 +40,7 @@ _EMBEDDED = 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankSizes:
-    """How large the comparison is.
+    """Sizes of the comparison.
 
     Attributes:
         n: Training points, half of them perturbed.
@@ -92,7 +92,7 @@ def scene(
 
 
 def ranks_seed(part: Part, sizes: RankSizes, seed: int) -> dict[str, np.ndarray]:
-    """Compare once.
+    """Correlate the values of each method with the Shapley values, for one seed.
 
     Returns:
         By method of `TESTED`: "spearman", `[methods]`, and "smoothed",
@@ -153,7 +153,7 @@ def reliability(values: npt.ArrayLike, error: npt.ArrayLike) -> float:
 
 
 def _above(values: np.ndarray, some: np.ndarray) -> float:
-    """Return the area under the curve that tells some points by high values."""
+    """Return the ROC AUC of detecting some points by high values."""
     from scipy.stats import rankdata
 
     ranks = rankdata(values)

@@ -1,4 +1,4 @@
-"""Figure 1: what the values cost, against the number of training points."""
+"""Figure 1: runtime of the values against the number of training points."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .methods import logistic
 
 TIMED = ("KNN-Shapley", "G-Shapley", "LOO", "TMC-Shapley")
 PERMUTATIONS = 1000
-"""To which the times of G-Shapley and TMC-Shapley are scaled up."""
+"""Permutations to which the times of G-Shapley and TMC-Shapley are scaled up."""
 
 
 class RuntimeSizes(NamedTuple):
-    """Numbers of training points, validation points, and what is measured."""
+    """Numbers of training and validation points, repeats and samples."""
 
     n: tuple[int, ...] = (100, 200, 400)
     n_val: int = 200

@@ -14,7 +14,7 @@ from .sizes import ADAPTED, LEFT_OUT_MOST
 
 
 def nearest_table(result: Study) -> Table:
-    """Show how soon wrong labels are found, by the number of validation points."""
+    """Tabulate the detection of wrong labels by the number of validation points."""
     found = result.nearest
     return Table(
         columns=(

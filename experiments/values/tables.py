@@ -114,7 +114,7 @@ def learning_table(result: Study) -> Table:
 
 
 def adaptation_table(result: Study) -> Table:
-    """Set our figures beside the paper's Table 2."""
+    """Compare our figures with the paper's Table 2."""
     names = "mnist-digits", "digits-mnist"
     rows = []
     for m in METHODS:
@@ -144,7 +144,7 @@ def adaptation_table(result: Study) -> Table:
 
 
 def rank_table(result: Study) -> Table:
-    """Rank correlation with Shapley values."""
+    """Tabulate rank correlations with Shapley values."""
     ranks = result.ranks
     return Table(
         columns=(

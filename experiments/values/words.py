@@ -14,7 +14,7 @@ _OTHER = 2000  # posts of the test split, of which words and their weights are t
 
 
 def posts_there() -> bool:
-    """Return True if the newsgroups are prepared on this machine."""
+    """Return whether the newsgroups are prepared on this machine."""
     return info(POSTS).path is not None
 
 

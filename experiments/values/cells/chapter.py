@@ -85,7 +85,7 @@ def _measured(result: CellResult) -> Iterator[Measured]:
 
 
 def _other(result: CellResult, name: str) -> str:
-    """Return why values that train again can't speak for the study's; "" if they can.
+    """Return why retrained values can't test the study's claims; "" if they can.
 
     The study trains logistic regressions on features of images with wrong labels and
     on grey images with foreign ones.

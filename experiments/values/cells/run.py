@@ -57,14 +57,14 @@ class CellResult:
 
     Attributes:
         data: Name of the set.
-        target: What its folder is called; "" for pixels.
+        target: Name of its folder; "" for pixels.
         kind: "text" or "image".
         grey: Whether it holds images of one channel.
         others: Names of the sets that foreign images come from.
         seeds: `[S]`.
-        sizes: How large the applications are.
+        sizes: Sizes of the applications.
         balanced: Whether points to summarise are of each class equally often.
-        applications: Curves, by what is done.
+        applications: Curves, by application.
     """
 
     data: str
@@ -87,7 +87,7 @@ class Read:
         foreign: Images of other sets, of the shape of these, `[m, ...]`, or None.
         embed: From samples to the features of all values, `[n, d]`.
         kind: "text" or "image".
-        digest: Of what was read.
+        digest: Digest of the data read.
     """
 
     part: Part
@@ -171,7 +171,7 @@ def run_cell(
 def applications(
     read: Read, sizes: Sizes, *, paper: bool
 ) -> tuple[dict[str, Callable[[jax.Array], Curves]], bool]:
-    """Return each application of a key, by name, and if the summary is balanced."""
+    """Return each application, a function of a key, and if the summary is balanced."""
     part, embed = read.part, read.embed
     counts = np.bincount(part.y)
     samples = sizes.two if len(counts) == 2 else sizes.samples
@@ -236,7 +236,7 @@ def read_samples(
         data: Name of the set.
         target: Folder of a target, or None.
         others: Names of other sets.
-        sizes: How large the applications are.
+        sizes: Sizes of the applications.
         most: Training points of the largest.
         progress: Show bars.
 
