@@ -1,4 +1,4 @@
-"""The paper's threshold beside the one that would have trained the best model."""
+"""The paper's threshold, compared with the one that trains the best model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def best_seed(
         how much each keeps of all samples; `removed` and `kept`, shares of the noise
         and of the clean samples; `chosen`, mean loss and accuracy on the test samples
         that choose, and `judged`, on the others, `[1 + len(SHARES), 2]`; `messages`,
-        what the filter sends, see `exchanged`; `model`, bytes of the model.
+        bytes of the filter's messages, see `exchanged`; `model`, bytes of the model.
     """
     start = begin(target, others, sizes, seed)
     scene = start.scene(kind, max(sizes.ratios))
@@ -73,11 +73,11 @@ def best_seed(
 
 
 def best(found: Mapping[str, np.ndarray], by: int) -> np.ndarray:
-    """Return which threshold is the best of each seed, `[S]`: 0 is the paper's.
+    """Return the index of each seed's best threshold, `[S]`: 0 is the paper's.
 
     Args:
-        found: What `best_seed` returns, stacked on a first axis of seeds.
-        by: Number in `BY`.
+        found: Results of `best_seed`, stacked on a first axis of seeds.
+        by: Index in `BY`.
     """
     figures = found["chosen"][..., by]
     return figures.argmin(1) if BY[by] == "loss" else figures.argmax(1)

@@ -24,12 +24,12 @@ PLAIN_FIRST = ", plain averaging"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """Accuracies in the end, of one kind of noise and training.
+    """Final accuracies for one kind of noise and training.
 
     Attributes:
         where: Data and noise.
         scale: Clients, samples and model.
-        trained: Of those that are `TRAINED`, `[S, 4]`.
+        trained: By `TRAINED`, `[S, 4]`.
         ideal: With clean samples alone, `[S]`.
         bench: Of the benchmark's model, `[S]`.
         family: `PLAIN_FIRST` with plain averaging, as in the paper; empty with Adam at
@@ -95,13 +95,13 @@ def cases(result: Filtering) -> Iterator[Case]:
 
 
 def strong(result: Filtering, target: str, kind: str) -> str:
-    """Return the words for a target under the strongest noise of a kind."""
+    """Describe a target under the strongest noise of a kind."""
     ratio = max(result.sizes.ratios)
     return f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
 
 
 def scale(result: Filtering, way: str = "") -> str:
-    """Return the words for clients, samples and model."""
+    """Describe the clients, samples and model."""
     sizes = result.sizes
     model = "a CNN" if way == "cnn" else "a perceptron"
     return (

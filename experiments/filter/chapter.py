@@ -48,7 +48,7 @@ from .run import WRITTEN, Filtering
 
 
 def filter_chapter(result: Filtering) -> Chapter:
-    """Tell what filtering by loss does for clients that learn together."""
+    """Return the chapter on federated loss filtering: claims, figures and tables."""
     paper, own = paper_claims(result), own_claims(result)
     n, first = len(result.seeds), next(iter(result.noise))
     blocks: list[Any] = [

@@ -60,11 +60,11 @@ DIFFERENCES = (
         "completion time",
     ),
 )
-"""What is done here, and in the paper."""
+"""Pairs of our setup and the paper's."""
 
 
 def gains_table(claims: Sequence[Claim]) -> Table:
-    """Show what selection gains in each setting, beside each of three baselines."""
+    """Tabulate the gains of the paper's rule over three baselines, by setting."""
     against = {
         CLAIMS[key].text: words
         for key, words in (
@@ -88,7 +88,7 @@ def gains_table(claims: Sequence[Claim]) -> Table:
 
 
 def difference_table() -> Table:
-    """List what differs from the paper."""
+    """Tabulate the differences from the paper, `DIFFERENCES`."""
     return Table(
         columns=("Here", "In the paper"),
         rows=[*DIFFERENCES],
@@ -217,7 +217,7 @@ def best_table(result: Filtering, target: str) -> Table:
 
 
 def writers_table(result: Filtering) -> Table:
-    """Show what a benchmark set of few writers keeps, beside one of all."""
+    """Compare benchmark sets of few writers and of all writers, by filter."""
     one = result.writers
     names = {"all": "all writers", "few": f"{FEW} of {STYLES} writers"}
     rows: list[tuple[object, ...]] = [
@@ -256,7 +256,7 @@ def writers_table(result: Filtering) -> Table:
 
 
 def clients_table(result: Filtering) -> Table:
-    """Show what clients of single classes and clients that are writers learn."""
+    """Tabulate accuracy by kind of client (class or writer) and averaging."""
     one = result.clients
     return Table(
         columns=("Clients", "Classes each", "Averaging", *map(_capital, LINES)),

@@ -31,8 +31,8 @@ def noise_seed(
         the losses of the benchmark, clean and noisy samples, `[R, 3, bins]`; `values`
         of the first two thresholds, `[R, 2]`, with the second one's `band`, `[R, 2]`;
         `rounds_asked`, and `bytes_sent` of a client in a round at most, `[R]`; and
-        `by_source`, what the second keeps of each other data set, `[R, K]`, NaN where
-        it has none.
+        `by_source`, the share of each other data set that the second keeps, `[R, K]`,
+        NaN where it has none.
     """
     start = begin(target, others, sizes, seed)
     found = []
@@ -45,7 +45,7 @@ def noise_seed(
 def questions_seed(
     target: Samples, others: Sequence[Samples], sizes: FilterSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Ask what the benchmark set must be like, under strong open-set noise.
+    """Vary the benchmark set's size and classes under strong open-set noise.
 
     Returns:
         By name: `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`;

@@ -1,8 +1,8 @@
 """A benchmark set from few writers: clusters of handwriting stand in for writers.
 
-No data set that is prepared here records who wrote what. A writer slants, presses and
+No data set that is prepared here records its writers. A writer slants, presses and
 stretches all digits alike; so digits are clustered by slant, width of the stroke and
-width of the digit, each beside the usual one of its class, and a cluster is taken for
+width of the digit, each relative to the mean of its class, and a cluster is taken for
 a writer.
 """
 
@@ -19,10 +19,10 @@ from jaxsel.demo.scenes.thresholds import FILTERS, begin, filtered
 from jaxsel.demo.scenes.trainer import Samples, take
 
 STYLES, FEW = 20, 2
-"""How many clusters there are, and from how many the few writers' set is."""
+"""Number of clusters, and of clusters in the few writers' set."""
 
 SOURCES = ("all", "few")
-"""Whose samples the benchmark set holds: as many from all writers, and from few."""
+"""Origin of a benchmark set of fixed size: all writers, or few."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Styles:
     """Clusters of handwriting.
 
     Attributes:
-        means: Usual features of each class, `[C, 3]`.
+        means: Mean features of each class, `[C, 3]`.
         scale: Spread of each feature about these, `[3]`.
         centres: `[styles, 3]`.
     """
@@ -72,7 +72,7 @@ def handwriting(x: np.ndarray) -> np.ndarray:
 
 
 def cluster(samples: Samples, styles: int, seed: int) -> Styles:
-    """Cluster samples by their handwriting, classes apart."""
+    """Cluster samples by their handwriting, relative to the mean of their class."""
     from sklearn.cluster import KMeans
 
     x, y = handwriting(samples[0]), samples[1]

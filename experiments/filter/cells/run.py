@@ -43,9 +43,9 @@ class CellResult:
         data: Name of the task's set.
         others: Names of the sets that open-set noise comes from.
         seeds: `[S]`.
-        sizes: How large it was.
-        noise: What `noise_seed` returns, stacked on a first axis of seeds, by kind.
-        clean: What `clean_seed` returns, stacked likewise.
+        sizes: Sizes of the cell.
+        noise: Results of `noise_seed`, stacked on a first axis of seeds, by kind.
+        clean: Results of `clean_seed`, stacked likewise.
     """
 
     data: str
@@ -150,7 +150,7 @@ def clean_seed(
 
     Returns:
         `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`; and
-        `benchmark`, that of the benchmark's model.
+        `benchmark`, accuracy of the benchmark's model.
     """
     start = begin(task, noise, sizes, seed)
     scene = start.scene("open", max(sizes.ratios))
@@ -171,7 +171,7 @@ def fitted(
     *,
     most: int | None,
 ) -> FilterSizes:
-    """Return sizes that the sets have enough samples for.
+    """Reduce sizes to the samples that the sets hold.
 
     A clean sample is dealt with its share of the benchmark set, and with as many of
     wrong labels, or of other sets, as the largest ratio asks for.
@@ -179,8 +179,8 @@ def fitted(
     Args:
         data: Name of the task's set, for messages.
         task: Its samples.
-        noise: Those of the other sets.
-        sizes: How large it should be.
+        noise: Samples of the other sets.
+        sizes: Sizes wanted.
         most: Clean samples at most.
 
     Raises:
