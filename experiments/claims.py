@@ -186,6 +186,7 @@ def share_of(counts: np.ndarray, totals: np.ndarray, what: str) -> str:
     said = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
     if len(counts) < 2:
         return f"{said}; one seed gives no interval"
+    # Seeds are the independent draws: cases within a seed share its data.
     each = counts / totals
     half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
     low, high = max(0.0, each.mean() - half), min(1.0, each.mean() + half)

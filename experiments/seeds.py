@@ -41,7 +41,7 @@ _PROGRAMS = (
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
-# Linux allows 65,530; what runs beside goes on compiling until it asks, too.
+# Linux allows 65,530 (vm.max_map_count); half is left to jobs that compile meanwhile.
 _MAPPINGS = 32_000
 _log = logging.getLogger("experiments")
 _made: dict[bytes, Mapping[str, Job]] = {}
@@ -230,14 +230,14 @@ def _elsewhere(
     if workers.kind == "processes":
         settings = {name: getattr(jax.config, name) for name in _PROGRAMS}
         number = workers.number or os.cpu_count() or 1
-        # Pools of one process: when it dies, no other is taken along.
+        # One process per pool, since a process that dies breaks its whole pool.
         context = multiprocessing.get_context("spawn")
         options: Any = {"mp_context": context, "initializer": _end_with_caller}
         pools = [ProcessPoolExecutor(1, **options) for _ in range(number)]
     else:
         from jaxsel.value import RayExecutor
 
-        # As here: the same programs, for the same bits.
+        # XLA's settings change the programs: keep them, so that results agree bitwise.
         names = {"XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64"} & {*os.environ}
         variables = {name: os.environ[name] for name in names}
         ray = RayExecutor(num_cpus=1, runtime_env={"env_vars": variables})
@@ -295,6 +295,7 @@ def _run(
         jax.config.update(setting, value)
     key = pickle.dumps(work)
     if key not in _made:
+        # Jobs hold the data that they read: keep the jobs of one `work` only.
         _made.clear()
         _made[key] = work.make(*work.arguments)
     with _one_thread():

@@ -70,7 +70,7 @@ def versions_here() -> dict[str, Any]:
 
 
 def source_digest(*roots: Path) -> str:
-    """Return a digest of the Python files in folders, except code that shows results."""
+    """Return a digest of folders' Python files, except code that only shows results."""
     digest = hashlib.sha256()
     for root in roots:
         for path in sorted(root.rglob("*.py")):
