@@ -85,8 +85,9 @@ def private_differences(
     def noise(size: np.ndarray) -> np.ndarray:
         return 1 / (size * epsilon) if epsilon else np.full(size.shape, scale)
 
-    # A set T of k points of the n - 2 that are left has so many right ones, and then
-    # gains one more point.
+    # A set T of k of the other n - 2 points has `votes` right labels. The values of a
+    # right and a wrong point differ by U(T + right) - U(T + wrong), averaged over T:
+    # leave-one-out takes k = n - 2 alone, Shapley the mean over all k.
     others = np.arange(n - 1)
     k, votes = others[:, None], others[None]
     chance = _hypergeometric(n - 2, right - 1, k, votes)
@@ -194,10 +195,12 @@ def _hypergeometric(
     points: int, right: int, drawn: np.ndarray, among: np.ndarray
 ) -> np.ndarray:
     """Return hypergeometric probabilities; `drawn` and `among` broadcast."""
+    # logs[n] = log n!; products of factorials would overflow.
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, points + 1)))])
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
         inside = (k >= 0) & (k <= n)
+        # Outside the support any valid index serves: the result is masked below.
         at = np.where(inside, k, 0)
         return np.where(inside, logs[n] - logs[at] - logs[n - at], -np.inf)
 

@@ -163,6 +163,7 @@ def holm(ps: Sequence[float]) -> list[float]:
     order = np.argsort(ps, kind="stable")
     factors = np.arange(len(ps), 0, -1)
     found = np.empty(len(ps))
+    # Step-down: no adjusted p-value is below the one of a smaller p-value.
     found[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
     return np.minimum(found, 1).tolist()
 
@@ -206,6 +207,8 @@ def below(differences: np.ndarray, most: float) -> Evidence:
 
 def within(differences: np.ndarray, margin: float) -> Evidence:
     """Test that a mean is as good as zero: no further from it than a margin."""
+    # Two one-sided tests (TOST). The mean leaves the margin on one side at most, so at
+    # most one of the `fails` is below 1, and their minimum needs no correction.
     low, high = above(differences, -margin), below(differences, margin)
     holds, fails = max(low.holds, high.holds), min(low.fails, high.fails)
     return Evidence(holds, fails, tests=2, n=low.n)
@@ -216,6 +219,7 @@ def every(parts: Sequence[Evidence]) -> Evidence:
 
     It holds if each part does, and fails with one of them, at 5 % for all parts.
     """
+    # Intersection-union for `holds`, which needs no correction; Bonferroni for `fails`.
     least = min(part.fails for part in parts)
     return Evidence(
         max(part.holds for part in parts),

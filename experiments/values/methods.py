@@ -59,6 +59,7 @@ class PaddedUtility:
     ):
         self.n = len(y)
         self._missing = capacity - self.n
+        # Repeated rows fill the padding; masks never include them.
         rows = np.arange(capacity) % self.n
         self._inner = value.ModelUtility(learner, x[rows], y[rows], x_val, y_val)
 
@@ -98,7 +99,7 @@ class Exact:
         """Train on `(x, y)`, and return the accuracy on the test set."""
         del key
         flat = lambda a: np.asarray(a, np.float32).reshape(len(a), -1)
-        # All sizes up to a power of two are one program.
+        # Pad to a power of two, so that most sizes share a compiled program.
         size = 1 << (len(y) - 1).bit_length()
         rows = np.arange(size) % len(y)
         utility = value.ModelUtility(

@@ -75,5 +75,6 @@ def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarr
                 curve = detection_curve(values, wrong)
                 auc[s, i, j] = curve.auc
                 found[s, i, j] = np.interp(INSPECTED, curve.inspected, curve.found)
+            # Values other than zero are 1 / (K m) at least: below 1e-9 is rounding.
             zero[s, i] = np.mean(np.abs(both[MEASURES.index("KNN-LOO")]) < 1e-9)
     return {"auc": auc, "found": found, "zero": zero}

@@ -60,6 +60,8 @@ def gains(
         kth = np.argpartition(near, k - 1, axis=1)[:, k - 1 : k]
         edge = np.take_along_axis(near, kth, axis=1)
         match = (others.y == label).reshape(draws, size)
+        # A point closer than the k-th neighbour replaces it, and changes U by the
+        # difference of their matches over k.
         last = np.take_along_axis(match, kth, axis=1).astype(float)
         mine = ((data.x - x) ** 2).sum(1)
         total += (mine < edge) * ((data.y == label) - last) / k
@@ -83,6 +85,7 @@ def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
     centred = gained - mean
     both = centred.T @ centred / (draws - 1)
     own = np.diag(both)
+    # Var(a - b) = Var a + Var b - 2 Cov(a, b): both points join the same random sets.
     variance = np.maximum(own[:, None] + own - 2 * both, 0) / draws
     i, j = np.triu_indices(len(values), 1)
     gap, difference = values[i] - values[j], mean[i] - mean[j]

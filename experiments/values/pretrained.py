@@ -81,7 +81,7 @@ def knn_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
             x = x / np.linalg.norm(x, axis=1, keepdims=True)
         squares = (x**2).sum(1)
         distances = squares[:, None] + squares - 2 * x @ x.T
-        np.fill_diagonal(distances, np.inf)
+        np.fill_diagonal(distances, np.inf)  # no row votes for itself
         near = labels[np.argsort(distances, axis=1)[:, :_K]]
         guess = [np.bincount(votes).argmax() for votes in near]
         return float(np.mean(np.array(guess) == labels))

@@ -114,6 +114,7 @@ def ranks_seed(part: Part, sizes: RankSizes, seed: int) -> dict[str, np.ndarray]
     estimates = [np.asarray(half.values, np.float64) for half in halves]
     errors = [np.asarray(half.stderr, np.float64) for half in halves]
     true = (estimates[0] + estimates[1]) / 2
+    # The standard error of a mean of two independent estimates.
     error = np.hypot(*errors) / 2
     methods = knn_methods() | retrained_methods(learner, sizes.samples)
     found = {name: methods[name](*arrays, own) for name in TESTED if name != RANDOM}
@@ -157,5 +158,6 @@ def _above(values: np.ndarray, some: np.ndarray) -> float:
     from scipy.stats import rankdata
 
     ranks = rankdata(values)
+    # Mann-Whitney's U over its maximum; tied values share their mean rank.
     n, m = int(some.sum()), int((~some).sum())
     return float((ranks[some].sum() - n * (n + 1) / 2) / (n * m))
