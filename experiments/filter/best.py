@@ -56,7 +56,7 @@ def best_seed(
     names = np.unique(scene.clients)
     by_client = {str(c): losses[scene.clients == c] for c in names}
     messages = exchanged(bench.held_out, by_client)
-    # As many rows for every seed: questions that were not needed have no bytes.
+    # Pad to one shape for all seeds; questions that were not asked have no bytes.
     padded = np.zeros((_ROUNDS, 2))
     padded[-len(messages) :] = messages
     clean = scene.clean

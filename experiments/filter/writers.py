@@ -65,7 +65,9 @@ def handwriting(x: np.ndarray) -> np.ndarray:
     tall = np.maximum((by_row * down**2).sum(1) / ink, 1e-9)
     wide = np.maximum((by_column * aside**2).sum(1) / ink, 1e-9)
     both = np.einsum("nij,ni,nj->n", x, down, aside) / ink
+    # Total variation measures the outline, and ink over outline the stroke's width.
     contrast = sum(np.abs(np.diff(x, axis=axis)).sum((1, 2)) for axis in (1, 2))
+    # Slant is the regression of columns on rows; the sign makes rows point upwards.
     return np.stack(
         [-both / tall, ink / np.maximum(contrast, 1e-9), np.sqrt(wide / tall)], axis=1
     )
