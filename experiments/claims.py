@@ -60,8 +60,8 @@ class SeedTest:
             return SHARE
         if self.kind == "counted":
             return FAILS if np.any(values) else HOLDS
-        one = {"above": above, "below": below, "within": within}[self.kind]
-        parts = [one(part, self.bound) for part in np.atleast_2d(values)]
+        test = {"above": above, "below": below, "within": within}[self.kind]
+        parts = [test(part, self.bound) for part in np.atleast_2d(values)]
         return parts[0] if len(parts) == 1 else every(parts)
 
 
@@ -136,23 +136,23 @@ def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Cl
     if unknown:
         raise ValueError(f"measured must be of stated claims, got {sorted(unknown)}")
     tested: list[Finding] = []
-    rest: list[Finding] = []
+    without_test: list[Finding] = []
     for key, claim in stated.items():
-        some = [row for row in rows if row.key == key]
+        of_claim = [row for row in rows if row.key == key]
         because = untested(claim.because)
-        for row in some:
+        for row in of_claim:
             if claim.test is None:
                 evidence = because
             else:
                 evidence = untested(row.other) if row.other else claim.test(row.values)
-            one = _finding(key, claim, row.where, row.scale, row.said, evidence)
-            one = dataclasses.replace(
-                one, family=one.family + row.apart, if_fails=row.if_fails
+            finding = _finding(key, claim, row.where, row.scale, row.said, evidence)
+            finding = dataclasses.replace(
+                finding, family=finding.family + row.apart, if_fails=row.if_fails
             )
-            (rest if claim.test is None else tested).append(one)
-        if not some and claim.because:
-            rest.append(_finding(key, claim, "", "", "", because))
-    return settle([*tested, *rest])
+            (without_test if claim.test is None else tested).append(finding)
+        if not of_claim and claim.because:
+            without_test.append(_finding(key, claim, "", "", "", because))
+    return settle([*tested, *without_test])
 
 
 def _finding(
@@ -183,14 +183,14 @@ def share_of(counts: np.ndarray, totals: np.ndarray, what: str) -> str:
     from scipy.stats import t
 
     share = counts.sum() / totals.sum()
-    said = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
+    text = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
     if len(counts) < 2:
-        return f"{said}; one seed gives no interval"
+        return f"{text}; one seed gives no interval"
     # Seeds are the independent draws: cases within a seed share its data.
-    each = counts / totals
-    half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
-    low, high = max(0.0, each.mean() - half), min(1.0, each.mean() + half)
-    return f"{said}, 95 % interval over seeds {low:.2%} to {high:.2%}"
+    shares = counts / totals
+    half = t.ppf(0.975, len(shares) - 1) * shares.std(ddof=1) / np.sqrt(len(shares))
+    low, high = max(0.0, shares.mean() - half), min(1.0, shares.mean() + half)
+    return f"{text}, 95 % interval over seeds {low:.2%} to {high:.2%}"
 
 
 def by_claim(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
@@ -206,10 +206,10 @@ def tally(claims: Sequence[Claim]) -> str:
     counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
     for rows in by_claim(claims).values():
         counts[_whole(rows)] += 1
-    told = [
+    parts = [
         f"{n} {_SINGLE[words] if n == 1 else words}" for words, n in counts.items() if n
     ]
-    return listed(told)
+    return listed(parts)
 
 
 _EVERYWHERE, _SOME, _NOWHERE = (
@@ -304,12 +304,12 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
 
 def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
     """Tabulate claims that are not tested, with the reason; None if there are none."""
-    whole = by_claim(claims).values()
-    some = [c for rows in whole if _whole(rows) == _UNTESTED for c in rows]
-    if not some:
+    groups = by_claim(claims).values()
+    shown = [c for rows in groups if _whole(rows) == _UNTESTED for c in rows]
+    if not shown:
         return None
     why = f"{UNTESTED}, because "
-    here = any(c.measured for c in some)
+    any_figures = any(c.measured for c in shown)
     rows = [
         (
             c.text,
@@ -317,12 +317,12 @@ def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
             c.verdict.removeprefix(why),
             f"{c.where}: {c.measured}" if c.measured else "",
         )
-        for c in some
+        for c in shown
     ]
     columns = "Claim", "In the paper", "Not tested here, because", "Figures"
     return Table(
-        columns=columns if here else columns[:-1],
-        rows=rows if here else [row[:-1] for row in rows],
+        columns=columns if any_figures else columns[:-1],
+        rows=rows if any_figures else [row[:-1] for row in rows],
         caption=caption or "Claims of the paper on which nothing here bears.",
     )
 
@@ -332,9 +332,9 @@ def differs_table(stated: Mapping[str, Stated], caption: str) -> Table:
     return Table(
         columns=("Claim", "In the paper", "Judged by", "What differs here"),
         rows=[
-            (one.text, one.where, one.measure, one.differs)
-            for one in stated.values()
-            if one.test is not None
+            (claim.text, claim.where, claim.measure, claim.differs)
+            for claim in stated.values()
+            if claim.test is not None
         ],
         caption=caption,
     )

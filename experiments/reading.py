@@ -69,7 +69,9 @@ class Cell:
     def images(self) -> np.ndarray:
         """Return all images at the target's size, `[n, side, side, c]` of bytes."""
         side = self.target.config.side
-        return np.stack(channels_alike([_resized(one, side) for one in self.inputs]))
+        return np.stack(
+            channels_alike([_resized(image, side) for image in self.inputs])
+        )
 
     def encoded(self, images: np.ndarray) -> np.ndarray:
         """Return the mean row of the target's last layer, `[n, H]`.
@@ -77,7 +79,9 @@ class Cell:
         Args:
             images: `[n, side, side, c]`, in 0..1 or bytes.
         """
-        parts = [images[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
+        parts = [
+            images[start : start + _BLOCK] for start in range(0, len(images), _BLOCK)
+        ]
         features = self.target.features
         return np.concatenate([features(self.scaled(unit(part))) for part in parts])
 
@@ -138,13 +142,13 @@ def read_prepared(
     def read(split: str, most: int | None = None) -> Split:
         if split not in builder.info.splits:
             return Split([], np.zeros(0))
-        one = _read(builder, split, names, label, side, most, progress)
-        rows = np.flatnonzero(one.y >= 0)
-        return Split([one.x[row] for row in rows], one.y[rows])
+        samples = _read(builder, split, names, label, side, most, progress)
+        rows = np.flatnonzero(samples.y >= 0)
+        return Split([samples.x[row] for row in rows], samples.y[rows])
 
     train, test = read("train", most), Split([], np.zeros(0, int))
     if tested:
-        test = next((one for one in map(read, _TESTS) if len(one.y)), test)
+        test = next((samples for samples in map(read, _TESTS) if len(samples.y)), test)
     for use, split in (("train", train), ("test", test)):
         if (use == "train" or tested) and not len(split.y):
             raise ValueError(
@@ -225,7 +229,7 @@ def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.n
         ValueError: If the set can't serve, see `read_prepared`.
     """
     read = read_prepared(data, "image", side=side, **options)
-    x = [_resized(one, side) for one in (*read.train.x, *read.test.x)]
+    x = [_resized(image, side) for image in (*read.train.x, *read.test.x)]
     return read, np.stack(channels_alike(x)) / np.float32(255)
 
 
@@ -237,10 +241,11 @@ def unit(images: np.ndarray) -> np.ndarray:
 
 def channels_alike(x: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Give images `[..., c]` one channel if all have one, else three."""
-    if all(one.shape[-1] == 1 for one in x):
+    if all(image.shape[-1] == 1 for image in x):
         return [*x]
     return [
-        np.repeat(one, 3, axis=-1) if one.shape[-1] == 1 else one[..., :3] for one in x
+        np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image[..., :3]
+        for image in x
     ]
 
 
@@ -267,7 +272,7 @@ def _builder(data: str) -> Any:
 
 
 def _how_to_prepare(data: str) -> str:
-    if data in {one.name for one in available()} - {"digits"}:
+    if data in {entry.name for entry in available()} - {"digits"}:
         return f"Prepare it: jaxsel data prepare {data}"
     return (
         'Where there is a network: python -c "import tensorflow_datasets as tfds; '
@@ -333,8 +338,8 @@ def _resized(image: np.ndarray, side: int) -> np.ndarray:
     if image.shape[:2] == (side, side):
         return image
     grey = image.shape[-1] == 1
-    one = Image.fromarray(image[..., 0] if grey else image)
-    resized = np.asarray(one.resize((side, side), Image.Resampling.BILINEAR))
+    pil_image = Image.fromarray(image[..., 0] if grey else image)
+    resized = np.asarray(pil_image.resize((side, side), Image.Resampling.BILINEAR))
     return resized[..., None] if grey else resized
 
 

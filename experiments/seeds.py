@@ -111,20 +111,20 @@ def each_seed(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     jobs = work.make(*work.arguments)
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
+    by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     workers = Workers() if workers is None else workers
-    with _elsewhere(work, workers) as (number, there):
-        run = there or (lambda name, seed: _run_here(jobs[name], seed))
+    with _elsewhere(work, workers) as (number, run_elsewhere):
+        run = run_elsewhere or (lambda name, seed: _run_here(jobs[name], seed))
 
-        def one(pair: tuple[str, int]) -> dict[str, Any]:
+        def run_pair(pair: tuple[str, int]) -> dict[str, Any]:
             return remembered(*file(*pair), lambda: run(*pair))
 
         pairs = _in_turn([*jobs], seeds, number or os.cpu_count() or 1)
-        results = at_once(one, pairs, number)
+        results = at_once(run_pair, pairs, number)
         counted = track(results, progress=progress, label=label, total=len(pairs))
         for (name, _), result in told(pairs, counted, label):
-            found[name].append(result)
-    return found
+            by_name[name].append(result)
+    return by_name
 
 
 def told(
@@ -226,7 +226,7 @@ def _elsewhere(
     if workers.kind == "threads":
         yield workers.number, None
         return
-    here, settings = versions_here(), {}
+    versions, settings = versions_here(), {}
     if workers.kind == "processes":
         settings = {name: getattr(jax.config, name) for name in _PROGRAMS}
         number = workers.number or os.cpu_count() or 1
@@ -245,22 +245,22 @@ def _elsewhere(
         pools = [ray] * number
     free: queue.SimpleQueue[Renewed] = queue.SimpleQueue()
     renewed = [Renewed(pool) for pool in pools]
-    for each in renewed:
-        free.put(each)
+    for executor in renewed:
+        free.put(executor)
 
     def run(name: str, seed: int) -> Mapping[str, Any]:
-        own = free.get()
-        submit = lambda: own.submit(_run, work, name, seed, settings, here)
+        worker = free.get()
+        submit = lambda: worker.submit(_run, work, name, seed, settings, versions)
         try:
-            return own.result(submit(), submit, f"{name}, seed {seed},")
+            return worker.result(submit(), submit, f"{name}, seed {seed},")
         finally:
-            free.put(own)
+            free.put(worker)
 
     try:
         yield number, run
     finally:
-        for each in renewed:
-            each.shutdown()
+        for executor in renewed:
+            executor.shutdown()
         for pool in pools:
             if isinstance(pool, ProcessPoolExecutor):
                 pool.shutdown(cancel_futures=True)
@@ -303,9 +303,9 @@ def _run(
 
 
 def _run_here(job: Job, seed: int) -> Mapping[str, Any]:
-    found = job(seed)
+    results = job(seed)
     free_programs()
-    return found
+    return results
 
 
 def _mappings() -> int:

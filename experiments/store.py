@@ -47,13 +47,13 @@ def remembered(
         run: Returns results by name: arrays, numbers, texts and tuples of texts.
     """
     facts = json.dumps({"settings": settings, **versions_here()}, sort_keys=True)
-    found = _read(path, facts)
-    if found is None:
+    results = _read(path, facts)
+    if results is None:
         _write(path, facts, run())
-        found = _read(path, facts)
-    if found is None:
+        results = _read(path, facts)
+    if results is None:
         raise OSError(f"{path} could not be read back")
-    return found
+    return results
 
 
 @functools.cache
