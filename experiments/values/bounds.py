@@ -201,8 +201,8 @@ def _hypergeometric(
     def choose(n: int, k: np.ndarray) -> np.ndarray:
         inside = (k >= 0) & (k <= n)
         # Outside the support any valid index serves: the result is masked below.
-        at = np.where(inside, k, 0)
-        return np.where(inside, logs[n] - logs[at] - logs[n - at], -np.inf)
+        index = np.where(inside, k, 0)
+        return np.where(inside, logs[n] - logs[index] - logs[n - index], -np.inf)
 
     log = choose(right, among) + choose(points - right, drawn - among)
     return np.exp(log - choose(points, drawn))

@@ -145,10 +145,10 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             samples=sizes.bayes,
         )
     # The word needs more pixels than values see.
-    whole = functools.cache(lambda: pictures("fashion_mnist", 28))
+    full_size = functools.cache(lambda: pictures("fashion_mnist", 28))
     small = lambda x: shrink(x, SIDE).reshape(len(x), -1)
     jobs["pattern-test"] = lambda s, key: marked(
-        whole(), sizes, key, pattern="text", embed=small
+        full_size(), sizes, key, pattern="text", embed=small
     )
     if sizes == FULL:
         jobs["pattern-mnist"] = lambda s, key: marked(mnist(), sizes, key)

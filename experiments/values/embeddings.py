@@ -128,16 +128,16 @@ def _compare(
     order = np.asarray(jax.random.permutation(key, len(part.y)))[: n + n_val]
     x, y = part.x[order], part.y[order]
     classes = int(part.y.max()) + 1
-    given, wrong = (
+    labels, wrong = (
         np.asarray(a) for a in flip_labels(flips, y[:n], 0.1, n_classes=classes)
     )
     auc = np.zeros((len(MEASURES), len(embeds)))
     counts, tops, best = [], [], []
     for j, embed in enumerate(embeds.values()):
-        seen = np.asarray(embed(x), np.float32)
-        halves = seen[:n], seen[n:]
+        features = np.asarray(embed(x), np.float32)
+        halves = features[:n], features[n:]
         for i, function in enumerate((jaxsel.knn_shapley, jaxsel.knn_loo)):
-            values = function(halves[0], given, halves[1], y[n:], k=5).values
+            values = function(halves[0], labels, halves[1], y[n:], k=5).values
             auc[i, j] = detection_curve(np.asarray(values, np.float64), wrong).auc
         right = jaxsel.knn_shapley(halves[0], y[:n], halves[1], y[n:], k=5)
         tops.append(np.asarray(right.top(round(_KEPT * n))))
@@ -174,10 +174,10 @@ def correlation(counts: np.ndarray) -> float:
     """Return the mean Spearman correlation of class counts over pairs of embeddings."""
     from scipy.stats import ConstantInputWarning, spearmanr
 
-    found = []
+    rhos = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantInputWarning)
         for i in range(len(counts)):
             for j in range(i):
-                found.append(float(spearmanr(counts[i], counts[j])[0]))  # pyright: ignore
-    return float(np.nanmean(found))
+                rhos.append(float(spearmanr(counts[i], counts[j])[0]))  # pyright: ignore
+    return float(np.nanmean(rhos))

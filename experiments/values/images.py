@@ -105,15 +105,15 @@ def encoded(
 
     def encode(encoder: str) -> np.ndarray:
         # Applications need the first encoder's features of all rows: kept once for all.
-        some = np.ones(len(y), bool) if encoder == FIRST else wanted
+        selected = np.ones(len(y), bool) if encoder == FIRST else wanted
         features = image_features(
-            x[some],
+            x[selected],
             prepare_model(encoder),
             side=ENCODERS[encoder].side,
             cache=cache_folder("features"),
             progress=progress,
         )
-        return features[wanted[some]]
+        return features[wanted[selected]]
 
     return Encoded(
         x=x[wanted].reshape(wanted.sum(), *x.shape[1:3]).astype(np.float32) / 255,

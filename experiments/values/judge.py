@@ -103,33 +103,35 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
     """Judge claims at 5 % for all tests of a family together, by Holm's method."""
     ps: list[float | None] = [None] * len(findings)
     families: dict[str, dict[int, float]] = {}
-    for i, one in enumerate(findings):
-        if isinstance(one.evidence, Evidence):
-            families.setdefault(one.family, {})[i] = one.evidence.p
+    for i, finding in enumerate(findings):
+        if isinstance(finding.evidence, Evidence):
+            families.setdefault(finding.family, {})[i] = finding.evidence.p
     for raw in families.values():
         for i, p in zip(raw, holm([*raw.values()]), strict=True):
             ps[i] = p
     sizes = {family: len(raw) for family, raw in families.items()}
-    verdicts = [verdict(one.evidence, p) for one, p in zip(findings, ps, strict=True)]
+    verdicts = [
+        verdict(finding.evidence, p) for finding, p in zip(findings, ps, strict=True)
+    ]
     return [
         Claim(
-            text=one.text,
-            where=one.where,
-            scale=one.scale,
-            measured=one.measured + (one.if_fails if said == FAILS else ""),
-            test=_test(one, sizes.get(one.family, 0)),
+            text=finding.text,
+            where=finding.where,
+            scale=finding.scale,
+            measured=finding.measured + (finding.if_fails if outcome == FAILS else ""),
+            test=_test(finding, sizes.get(finding.family, 0)),
             p=p,
-            verdict=said,
-            place=one.place,
-            differs=one.differs,
+            verdict=outcome,
+            place=finding.place,
+            differs=finding.differs,
         )
-        for one, p, said in zip(findings, ps, verdicts, strict=True)
+        for finding, p, outcome in zip(findings, ps, verdicts, strict=True)
     ]
 
 
 def tally(claims: Sequence[Claim]) -> str:
     """Count the verdicts."""
-    found = Counter(
+    counts = Counter(
         UNTESTED if claim.verdict.startswith(UNTESTED) else claim.verdict
         for claim in claims
     )
@@ -139,18 +141,18 @@ def tally(claims: Sequence[Claim]) -> str:
         OPEN: "can't be told",
         UNTESTED: "are not tested here",
     }
-    return listed([f"{found[v]} {words[v]}" for v in words if found[v]])
+    return listed([f"{counts[v]} {words[v]}" for v in words if counts[v]])
 
 
-def _test(one: Finding, family: int) -> str:
+def _test(finding: Finding, family: int) -> str:
     """Describe the test of a claim, and the size of its family for Holm's method."""
-    if isinstance(one.evidence, str):
-        return NONE if one.evidence.startswith(UNTESTED) else one.test
-    tests, n = one.evidence.tests, one.evidence.n
-    said = one.test if tests == 1 else f"{tests} {one.test}s"
+    if isinstance(finding.evidence, str):
+        return NONE if finding.evidence.startswith(UNTESTED) else finding.test
+    tests, n = finding.evidence.tests, finding.evidence.n
+    text = finding.test if tests == 1 else f"{tests} {finding.test}s"
     if n:
-        said += f", {n} seed{'s' if n > 1 else ''}"
-    return said + (f", Holm of {family}" if family > 1 else "")
+        text += f", {n} seed{'s' if n > 1 else ''}"
+    return text + (f", Holm of {family}" if family > 1 else "")
 
 
 def untested(reason: str) -> str:
@@ -162,10 +164,10 @@ def holm(ps: Sequence[float]) -> list[float]:
     """Return p-values that are adjusted for each other by Holm's method."""
     order = np.argsort(ps, kind="stable")
     factors = np.arange(len(ps), 0, -1)
-    found = np.empty(len(ps))
+    adjusted = np.empty(len(ps))
     # Step-down: no adjusted p-value is below the one of a smaller p-value.
-    found[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
-    return np.minimum(found, 1).tolist()
+    adjusted[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
+    return np.minimum(adjusted, 1).tolist()
 
 
 def verdict(evidence: Evidence | str, p: float | None = None) -> str:

@@ -60,7 +60,7 @@ def application_scale(name: str, result: Study) -> str:
 
 def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
     """Return a measure by method, `[seeds]` each."""
-    return {m: found[measure] for m, found in curves.summary.items()}
+    return {m: summary[measure] for m, summary in curves.summary.items()}
 
 
 def on_application(
@@ -77,28 +77,28 @@ def on_application(
     """
     kind = name.split("-")[0]
     other = OTHER_MODEL.get(name, "") if other is None else other
-    some = {**about, "other": other}
+    about_retrained = {**about, "other": other}
     if kind == "noisy":
         auc = _theirs(name, curves, "auc")
         yield _first("noisy, near", _only(auc, "KNN-LOO"), **about)
-        yield _first("noisy, all", auc, **some)
-        yield _split("noisy, split", auc, **some)
+        yield _first("noisy, all", auc, **about_retrained)
+        yield _split("noisy, split", auc, **about_retrained)
     elif kind == "instance":
-        yield _first("instances", _theirs(name, curves, "auc"), MAX, **some)
+        yield _first("instances", _theirs(name, curves, "auc"), MAX, **about_retrained)
     elif kind == "pattern":
         auc = _theirs(name, curves, "auc")
         auc.pop(MAX, None)
         yield _first("marks, near", _only(auc, "KNN-LOO", RANDOM), **about)
         # On MNIST and with a word, the study compares no values that train again.
         if other:
-            yield _first("marks, all", auc, **some)
+            yield _first("marks, all", auc, **about_retrained)
     elif kind == "summary":
-        yield from _summary(curves, about, some)
+        yield from _summary(curves, about, about_retrained)
     elif kind == "acquisition":
         mean = _theirs(name, curves, "mean_accuracy")
         near = _only(mean, "KNN-LOO", RANDOM)
         yield _first("acquisition, near", near, **about)
-        yield _first("acquisition, all", mean, **some)
+        yield _first("acquisition, all", mean, **about_retrained)
     else:
         yield from _adaptation(_theirs(name, curves, "gain"), about)
 
@@ -146,20 +146,20 @@ def _split(key: str, figures: Mapping[str, np.ndarray], **about: Any) -> Measure
 
 
 def _summary(
-    curves: Curves, about: Mapping[str, Any], some: Mapping[str, Any]
+    curves: Curves, about: Mapping[str, Any], about_retrained: Mapping[str, Any]
 ) -> Iterator[Measured]:
     mean = _theirs("summary-adult", curves, "mean_accuracy")
     knn, half = mean["KNN-Shapley"], curves.summary["KNN-Shapley"]["last_accuracy"]
-    whole, others = curves.reference["all"], ("TMC-Shapley", "G-Shapley")
+    all_points, others = curves.reference["all"], ("TMC-Shapley", "G-Shapley")
     yield _first("summary, near", _only(mean, "KNN-LOO"), **about)
-    said = gap("half", half, "all", whole)
-    yield Measured(key="half", values=half - whole, said=said, **about)
-    yield _split("summary, split", mean, **some)
+    text = gap("half", half, "all", all_points)
+    yield Measured(key="half", values=half - all_points, said=text, **about)
+    yield _split("summary, split", mean, **about_retrained)
     yield Measured(
         key="summary, others",
         values=np.stack([mean[m] - knn for m in others]),
         said="; ".join(gap(m, mean[m], "KNN-Shapley", knn) for m in others),
-        **some,
+        **about_retrained,
     )
 
 
@@ -167,10 +167,10 @@ def _adaptation(
     gain: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> Iterator[Measured]:
     steps = [gain[a] - gain[b] for a, b in zip(TABLE_2, TABLE_2[1:], strict=False)]
-    said = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in TABLE_2)
-    order = {"values": np.stack(steps), "said": f"{said} points"}
+    text = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in TABLE_2)
+    order = {"values": np.stack(steps), "said": f"{text} points"}
     yield Measured(key="adaptation, order", **order, **about)
     yield _first("adaptation, all", {m: gain[m] for m in TABLE_2}, **about)
-    own = gain["KNN-Shapley"]
-    said = f"{100 * own.mean():+.1f} points"
-    yield Measured(key="adaptation, gain", values=own, said=said, **about)
+    knn = gain["KNN-Shapley"]
+    text = f"{100 * knn.mean():+.1f} points"
+    yield Measured(key="adaptation, gain", values=knn, said=text, **about)

@@ -63,8 +63,8 @@ def gains(
         # A point closer than the k-th neighbour replaces it, and changes U by the
         # difference of their matches over k.
         last = np.take_along_axis(match, kth, axis=1).astype(float)
-        mine = ((data.x - x) ** 2).sum(1)
-        total += (mine < edge) * ((data.y == label) - last) / k
+        distances = ((data.x - x) ** 2).sum(1)
+        total += (distances < edge) * ((data.y == label) - last) / k
     return total / len(val.y)
 
 
@@ -84,22 +84,22 @@ def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
     mean = gained.mean(0)
     centred = gained - mean
     both = centred.T @ centred / (draws - 1)
-    own = np.diag(both)
+    variances = np.diag(both)
     # Var(a - b) = Var a + Var b - 2 Cov(a, b): both points join the same random sets.
-    variance = np.maximum(own[:, None] + own - 2 * both, 0) / draws
+    variance = np.maximum(variances[:, None] + variances - 2 * both, 0) / draws
     i, j = np.triu_indices(len(values), 1)
     gap, difference = values[i] - values[j], mean[i] - mean[j]
     tied = np.abs(gap) < 1e-6
     known = np.abs(difference) > _SURE * np.sqrt(variance[i, j])
     same = np.sign(gap) == np.sign(difference)
-    found = (
+    masks = (
         np.ones_like(tied),
         tied,
         ~tied & known & same,
         ~tied & known & ~same,
         ~tied & ~known,
     )
-    return dict(zip(COUNTS, (int(part.sum()) for part in found), strict=True))
+    return dict(zip(COUNTS, (int(part.sum()) for part in masks), strict=True))
 
 
 def order_seed(seed: int, *, full: bool = False) -> dict[str, np.ndarray]:
@@ -122,12 +122,12 @@ def order_seed(seed: int, *, full: bool = False) -> dict[str, np.ndarray]:
         gained = gains(data, val, others, _K, draws)
         rows = []
         for function in (jaxsel.knn_shapley, jaxsel.knn_loo):
-            found = function(*data, *val, k=_K).values
-            values = np.asarray(found, np.float64)
+            exact = function(*data, *val, k=_K).values
+            values = np.asarray(exact, np.float64)
             rows.append([*order_counts(values, gained).values()])
             if m == 1:
                 nearest = np.argsort(((data.x - val.x) ** 2).sum(1))[:_K]
-                some = order_counts(values[nearest], gained[:, nearest])
-                near.append([*some.values()])
+                near_counts = order_counts(values[nearest], gained[:, nearest])
+                near.append([*near_counts.values()])
         counts.append(rows)
     return {"counts": np.array(counts), "near": np.array(near)}

@@ -31,7 +31,7 @@ def our_claims(result: Study) -> list[Claim]:
 
     For foreign samples it is the maximum of KNN-Shapley values, as in the study.
     """
-    found = []
+    findings = []
     for name, curves in result.applications.items():
         kind = name.split("-")[0]
         if kind not in MEASURES:
@@ -40,7 +40,7 @@ def our_claims(result: Study) -> list[Claim]:
         base = MAX if kind == "instance" else "KNN-Shapley"
         for method in OURS:
             ours, theirs = figures[method], figures[base]
-            found.append(
+            findings.append(
                 Finding(
                     "ours",
                     f"{method} is above {base}",
@@ -50,7 +50,7 @@ def our_claims(result: Study) -> list[Claim]:
                     above(ours - theirs),
                 )
             )
-    return settle(found)
+    return settle(findings)
 
 
 def our_table(result: Study) -> Table:
@@ -59,12 +59,12 @@ def our_table(result: Study) -> Table:
     words = {HOLDS: "above", FAILS: "below"}
     rows = []
     for i in range(0, len(claims), len(OURS)):
-        some = claims[i : i + len(OURS)]
+        of_data = claims[i : i + len(OURS)]
         cells = (
             f"{c.measured.split(': ')[1]}, {words.get(c.verdict, c.verdict)}"
-            for c in some
+            for c in of_data
         )
-        rows.append((some[0].where, *cells))
+        rows.append((of_data[0].where, *cells))
     test = claims[0].test if claims else ""
     error = ", ± one standard error" if len(result.seeds) > 1 else ""
     return Table(

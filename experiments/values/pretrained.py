@@ -110,13 +110,13 @@ def spaces_of(data: Encoded) -> dict[str, dict[str, Space]]:
     KNN values take all pixels or all features; a logistic regression, which is trained
     thousands of times, takes their first principal components, on one scale.
     """
-    whole = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
+    full = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
     few = {
-        name: project(rows[: data.other], WIDTH)(rows) for name, rows in whole.items()
+        name: project(rows[: data.other], WIDTH)(rows) for name, rows in full.items()
     }
     scaled = {name: rows / rows[: data.other].std() for name, rows in few.items()}
     return {
-        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in whole.items()},
+        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in full.items()},
         "again": {
             s: trained_space(rows, data.y, data.other) for s, rows in scaled.items()
         },
@@ -162,7 +162,9 @@ def pretrained_seed(
         ]
         auc.append([curve.auc for curve in detections])
         curves.append([curve.found for curve in detections])
-        accuracy.append([[one[s].accuracy for s in SPACES] for one in spaces.values()])
+        accuracy.append(
+            [[by_space[s].accuracy for s in SPACES] for by_space in spaces.values()]
+        )
     return {
         "auc": np.array(auc),
         "curves": np.array(curves),
@@ -239,7 +241,7 @@ def _values(
             learner = value.LogisticRegression(l2=float(space.setting), tol=0.3)
             again = retrained_methods(learner, sizes.samples, only=(method,))
             values.append(again[method](*arrays, key))
-    return [np.asarray(one.values, np.float64) for one in values]
+    return [np.asarray(result.values, np.float64) for result in values]
 
 
 def _best(

@@ -140,7 +140,7 @@ def run_study(
             settings |= features
         return folder / f"{name}-{seed}.npz", settings
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (sizes, ranks, full, progress)),
         seeds,
         file,
@@ -153,7 +153,7 @@ def run_study(
         {"runtime": times},
         lambda: measure_runtime(pictures("mnist"), times),
     )
-    return assemble(found, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
+    return assemble(results, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
 
 
 def _jobs(sizes: Sizes, ranks: RankSizes, full: bool, progress: bool) -> dict[str, Job]:

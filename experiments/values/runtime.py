@@ -44,7 +44,7 @@ def measure_runtime(part: Part, sizes: RuntimeSizes) -> dict[str, np.ndarray]:
     learner = logistic()
     passes = value.MaxSamples(sizes.passes)
     permutations = value.MaxSamples(sizes.permutations)
-    found = np.zeros((sizes.repeats, len(TIMED), len(sizes.n)))
+    seconds = np.zeros((sizes.repeats, len(TIMED), len(sizes.n)))
     for j, n in enumerate(sizes.n):
         flat = part.x[: n + sizes.n_val].reshape(n + sizes.n_val, -1)
         labels = part.y[: n + sizes.n_val]
@@ -67,5 +67,5 @@ def measure_runtime(part: Part, sizes: RuntimeSizes) -> dict[str, np.ndarray]:
             for r in range(sizes.repeats):
                 start = time.perf_counter()
                 np.asarray(call().values)
-                found[r, i, j] = factor * (time.perf_counter() - start)
-    return {"n": np.array(sizes.n), "seconds": found}
+                seconds[r, i, j] = factor * (time.perf_counter() - start)
+    return {"n": np.array(sizes.n), "seconds": seconds}

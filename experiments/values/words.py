@@ -30,13 +30,13 @@ def posts() -> Part:
     advert = np.asarray(data.y) == list(data.class_names).index(ADVERTS)
     rng = np.random.default_rng(0)
     n = int(advert.sum())
-    rest = rng.choice(np.flatnonzero(~advert), _PER_ADVERT * n, replace=False)
-    rows = np.concatenate([np.flatnonzero(advert), rest])
-    some = rng.choice(len(other.y), _OTHER, replace=False)
+    discussions = rng.choice(np.flatnonzero(~advert), _PER_ADVERT * n, replace=False)
+    rows = np.concatenate([np.flatnonzero(advert), discussions])
+    chosen = rng.choice(len(other.y), _OTHER, replace=False)
     x, other_x = word_weights(
-        [str(text) for text in data.x[rows]], [str(text) for text in other.x[some]]
+        [str(text) for text in data.x[rows]], [str(text) for text in other.x[chosen]]
     )
-    adverts = np.asarray(other.y)[some] == list(data.class_names).index(ADVERTS)
+    adverts = np.asarray(other.y)[chosen] == list(data.class_names).index(ADVERTS)
     return Part(x, advert[rows].astype(int), other_x, adverts.astype(int))
 
 

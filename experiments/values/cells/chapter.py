@@ -32,7 +32,7 @@ _NETWORK = "the study trains {} again, not a logistic regression"
 def cell_claims(result: CellResult) -> list[Claim]:
     """Judge the study's claims on this cell, by its own methods."""
     measured = [*_measured(result)]
-    shown = {one.key for one in measured}
+    shown = {row.key for row in measured}
     stated = {key: claim for key, claim in CLAIMS.items() if key in shown}
     return judge(stated, measured)
 

@@ -251,8 +251,8 @@ def read_samples(
     embed: Embed = averaged
     cell = None if target is None else read_cell(data, target, **options)
     if cell is None:
-        one, x = read_images(data, side=PIXELS, **options)
-        y, digest, side, kind = one.train.y, one.digest, PIXELS, "image"
+        prepared, x = read_images(data, side=PIXELS, **options)
+        y, digest, side, kind = prepared.train.y, prepared.digest, PIXELS, "image"
     else:
         config = cell.target.config
         y, digest, side, kind = cell.y, cell.digest, config.side, config.kind
@@ -276,7 +276,7 @@ def read_samples(
         foreign = np.concatenate(images)
         if x.dtype == np.uint8:
             foreign = np.round(255 * foreign).astype(np.uint8)
-        digest += "".join(one.digest for one, _ in read)
+        digest += "".join(prepared.digest for prepared, _ in read)
     y = np.asarray(y, int)
     part = Part(x[_OTHER:], y[_OTHER:], x[:_OTHER], y[:_OTHER])
     return Read(part, foreign, embed, kind, digest)
