@@ -47,8 +47,8 @@ def best_seed(
     scene = start.scene(kind, max(sizes.ratios))
     bench = start.train(scene.benchmark)
     losses = losses_of(bench.half, scene.samples)
-    found = loss_threshold(bench.held_out, losses)
-    values = np.array([found.value, *np.quantile(losses, SHARES, method="higher")])
+    threshold = loss_threshold(bench.held_out, losses)
+    values = np.array([threshold.value, *np.quantile(losses, SHARES, method="higher")])
     rows = [losses <= value for value in values]
     rng = np.random.default_rng([seed, 1])
     halves = np.array_split(rng.permutation(len(scene.test[1])), 2)
@@ -65,8 +65,8 @@ def best_seed(
         "share": np.array([kept.mean() for kept in rows]),
         "removed": np.array([(~kept)[~clean].mean() for kept in rows]),
         "kept": np.array([kept[clean].mean() for kept in rows]),
-        "chosen": np.array([one[0] for one in figures]),
-        "judged": np.array([one[1] for one in figures]),
+        "chosen": np.array([by_half[0] for by_half in figures]),
+        "judged": np.array([by_half[1] for by_half in figures]),
         "messages": padded,
         "model": np.array(model_bytes(bench.half)),
     }

@@ -74,23 +74,23 @@ def cases(result: Filtering) -> Iterator[Case]:
         )
         for kind in KINDS:
             for r, ratio in enumerate(result.sizes.ratios):
-                for family, found, asked in ways:
-                    last = found[kind]["accuracy"][:, r, :, -1]
+                for family, by_kind, asked in ways:
+                    last = by_kind[kind]["accuracy"][:, r, :, -1]
                     where = f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
                     ideal, bench = asked["ideal"][:, -1], asked["benchmark"]
                     size = scale(result)
                     yield Case(where + family, size, last, ideal, bench, family)
-        for name, one in result.variants[target].items():
+        for name, variant in result.variants[target].items():
             if name == "plain":
                 continue
-            last = one["accuracy"][..., -1]
+            last = variant["accuracy"][..., -1]
             where = f"{strong(result, target, 'open')}, {WAYS[name]}"
             yield Case(
                 where,
                 scale(result, name),
                 last,
-                one["ideal"][:, -1],
-                one["benchmark"],
+                variant["ideal"][:, -1],
+                variant["benchmark"],
             )
 
 

@@ -41,9 +41,9 @@ def by_writer(scene: Federation, target: Samples, n: int, seed: int) -> Federati
         seed: Seed of the clustering.
     """
     styles = cluster(target, n, seed)
-    own = np.flatnonzero(scene.source <= 0)
+    of_task = np.flatnonzero(scene.source <= 0)
     clients = scene.clients.copy()
-    clients[own] = styles.of(take(scene.samples, own))
+    clients[of_task] = styles.of(take(scene.samples, of_task))
     return dataclasses.replace(scene, clients=clients)
 
 
@@ -78,13 +78,13 @@ def clients_seed(
         "accuracy": np.array(
             [
                 [
-                    [way.learn(one, rows)[0].scores[-1] for rows in lines]
+                    [way.learn(deal, rows)[0].scores[-1] for rows in lines]
                     for way in (plain, start)
                 ]
-                for one in deals
+                for deal in deals
             ]
         ),
-        "classes": np.array([_classes(one) for one in deals]),
+        "classes": np.array([_classes(deal) for deal in deals]),
         "benchmark": np.array(bench.net.right(*scene.test).mean()),
     }
 

@@ -150,6 +150,6 @@ def saved(
         last: Number of rounds trained.
     """
     usual = training_seconds(link, np.minimum(without, last), size)
-    extra = np.array([filter_seconds(link, each, size) for each in messages])
+    extra = np.array([filter_seconds(link, of_seed, size) for of_seed in messages])
     ours = training_seconds(link, np.minimum(kept, last), size) + extra
     return np.where(np.isfinite(kept), usual - ours, np.nan)

@@ -146,15 +146,15 @@ def _time(result: Filtering) -> Iterator[Measured]:
     for target, kind, way, ideal, accuracy in timed(result):
         clean, without, kept = to_goal(result, ideal, accuracy)
         where = strong(result, target, kind) + (f", {WAYS[way]}" if way else "")
-        one, words = result.best[target][kind], scale(result, way)
-        size = float(one["model"][0])
+        measures, words = result.best[target][kind], scale(result, way)
+        size = float(measures["model"][0])
         late = np.minimum(without, last) - clean
         missed = int(np.isinf(without).sum())
         least = f", at least: missed in {missed} of {len(without)} seeds"
         least = least if missed else ""
-        said = f"{late.mean():+.0f} rounds{least}"
-        yield Measured(key="slow", where=where, scale=words, values=late, said=said)
-        gains = saved(LINKS[SLOWEST], without, kept, one["messages"], size, last)
+        text = f"{late.mean():+.0f} rounds{least}"
+        yield Measured(key="slow", where=where, scale=words, values=late, said=text)
+        gains = saved(LINKS[SLOWEST], without, kept, measures["messages"], size, last)
         lost = int(np.isnan(gains).sum())
         yield Measured(
             key="time",
@@ -168,42 +168,43 @@ def _time(result: Filtering) -> Iterator[Measured]:
             else "",
         )
         if not way:
-            share = exchanged_bytes(one["messages"], size) / (2 * last * size)
-            said = f"{share.mean():.1%} of the bytes of {last} rounds"
+            share = exchanged_bytes(measures["messages"], size) / (2 * last * size)
+            text = f"{share.mean():.1%} of the bytes of {last} rounds"
             about = {"where": where, "scale": scale(result)}
-            yield Measured(key="exchange", values=share, said=said, **about)
+            yield Measured(key="exchange", values=share, said=text, **about)
 
 
 def _threshold(result: Filtering) -> Iterator[Measured]:
     """Yield the gaps between the paper's threshold and the best one."""
     seeds = np.arange(len(result.seeds))
     for target, kinds in result.best.items():
-        for kind, one in kinds.items():
+        for kind, measures in kinds.items():
             about = {"where": strong(result, target, kind), "scale": scale(result)}
-            ours = one["judged"][:, 0, 1]
+            ours = measures["judged"][:, 0, 1]
             for by, name in enumerate(BY):
-                other = one["judged"][seeds, best(one, by), 1]
+                other = measures["judged"][seeds, best(measures, by), 1]
                 key = f"threshold, {name}"
                 yield _compared(key, "λ*", ours, "best", other, **about)
-            at = best(one, BY.index("loss"))
-            more = one["share"][:, 0] - one["share"][seeds, at]
-            said = f"{_with_error(100 * more)} points of all data"
-            yield Measured(key="threshold, share", values=more, said=said, **about)
+            picked = best(measures, BY.index("loss"))
+            more = measures["share"][:, 0] - measures["share"][seeds, picked]
+            text = f"{_with_error(100 * more)} points of all data"
+            yield Measured(key="threshold, share", values=more, said=text, **about)
 
 
 def _writers(result: Filtering) -> Iterator[Measured]:
     """Yield comparisons of benchmark sets of few writers and of all writers."""
-    one = result.writers
+    measures = result.writers
     about = {
         "where": f"{strong(result, 'mnist', 'open')}, {FEW} of {STYLES} clusters of "
         "handwriting in place of writers",
         "scale": scale(result),
     }
     for f in RULES:
-        everyone, few = one["accuracy"][:, 0, f - 1], one["accuracy"][:, 1, f - 1]
-        kept, foreign = one["own"][:, 1, f - 1], one["foreign"][:, 1, f - 1]
+        everyone = measures["accuracy"][:, 0, f - 1]
+        few = measures["accuracy"][:, 1, f - 1]
+        kept, foreign = measures["own"][:, 1, f - 1], measures["foreign"][:, 1, f - 1]
         for key, name, a, other, b in (
-            ("gain", "few writers", few, "all data", one["none"]),
+            ("gain", "few writers", few, "all data", measures["none"]),
             ("near", "few", few, "all", everyone),
             ("foreign", "few writers'", kept, "others'", foreign),
         ):

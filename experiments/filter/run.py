@@ -127,7 +127,7 @@ def run_filtering(
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
         return folder / f"{name}-{seed}.npz", about | {"seed": seed}
 
-    found = each_seed(
+    results = each_seed(
         Work(experiments, (sizes, targets, variants)),
         seeds,
         file,
@@ -141,24 +141,26 @@ def run_filtering(
         sizes=sizes,
         others={target: _OTHERS[target] for target in targets},
         noise={
-            target: {kind: stacked(found[f"{target}-{kind}"]) for kind in KINDS}
+            target: {kind: stacked(results[f"{target}-{kind}"]) for kind in KINDS}
             for target in targets
         },
-        questions={target: stacked(found[f"{target}-questions"]) for target in targets},
+        questions={
+            target: stacked(results[f"{target}-questions"]) for target in targets
+        },
         variants={
-            target: {name: stacked(found[f"{target}-{name}"]) for name in variants}
+            target: {name: stacked(results[f"{target}-{name}"]) for name in variants}
             for target in targets
         },
         best={
-            target: {kind: stacked(found[f"{target}-best-{kind}"]) for kind in BEST}
+            target: {kind: stacked(results[f"{target}-best-{kind}"]) for kind in BEST}
             for target in targets
         },
-        writers=stacked(found["writers"]),
+        writers=stacked(results["writers"]),
         plain={
-            target: {kind: stacked(found[f"{target}-plain-{kind}"]) for kind in KINDS}
+            target: {kind: stacked(results[f"{target}-plain-{kind}"]) for kind in KINDS}
             for target in targets
         },
-        clients=stacked(found["clients"]),
+        clients=stacked(results["clients"]),
     )
 
 

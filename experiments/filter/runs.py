@@ -35,11 +35,16 @@ def noise_seed(
         NaN where it has none.
     """
     start = begin(target, others, sizes, seed)
-    found = []
+    by_ratio = []
     for ratio in sizes.ratios:
         scene = start.scene(kind, ratio)
-        found.append(measured(start, scene, start.train(scene.benchmark), sizes, seed))
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+        by_ratio.append(
+            measured(start, scene, start.train(scene.benchmark), sizes, seed)
+        )
+    return {
+        name: np.stack([measures[name] for measures in by_ratio])
+        for name in by_ratio[0]
+    }
 
 
 def questions_seed(
@@ -72,9 +77,9 @@ def questions_seed(
         small = start.scene("open", strong, share)
         kept, _ = filtered(small, start.train(small.benchmark))
         sweep.append([])
-        for own in (kept[name] for name in FILTERS[:2]):
-            last = start.learn(small, own)[0].scores[-1]
-            sweep[-1].append([(~own)[~clean].mean(), own[clean].mean(), last])
+        for mask in (kept[name] for name in FILTERS[:2]):
+            last = start.learn(small, mask)[0].scores[-1]
+            sweep[-1].append([(~mask)[~clean].mean(), mask[clean].mean(), last])
 
     lacks = seed % (int(target[1].max()) + 1)
     without = take(scene.benchmark, np.flatnonzero(scene.benchmark[1] != lacks))

@@ -81,8 +81,8 @@ def cluster(samples: Samples, styles: int, seed: int) -> Styles:
     means = np.stack([x[y == c].mean(0) for c in range(int(y.max()) + 1)])
     beside = x - means[y]
     scale = np.maximum(beside.std(0), 1e-9)
-    found = KMeans(styles, n_init="auto", random_state=seed).fit(beside / scale)
-    return Styles(means, scale, found.cluster_centers_)
+    kmeans = KMeans(styles, n_init="auto", random_state=seed).fit(beside / scale)
+    return Styles(means, scale, kmeans.cluster_centers_)
 
 
 def writers_seed(
@@ -105,8 +105,8 @@ def writers_seed(
     styles = cluster(target, STYLES, seed)
     rng = np.random.default_rng([seed, 0])
     order = rng.permutation(len(target[1]))
-    reserve, rest = (take(target, rows) for rows in np.array_split(order, 2))
-    start = begin(rest, others, sizes, seed)
+    reserve, for_clients = (take(target, rows) for rows in np.array_split(order, 2))
+    start = begin(for_clients, others, sizes, seed)
     scene = start.scene("open", max(sizes.ratios))
     few = rng.permutation(STYLES)[:FEW]
     wanted = len(scene.benchmark[1])
@@ -117,23 +117,25 @@ def writers_seed(
         )
     clean = scene.clean
     of_few = np.isin(styles.of(take(scene.samples, np.flatnonzero(clean))), few)
-    found: dict[str, list[list[float]]] = {
+    figures: dict[str, list[list[float]]] = {
         name: [] for name in ("removed", "own", "foreign", "accuracy")
     }
     models = []
     for rows in (np.arange(wanted), theirs[:wanted]):
         benchmark = take(reserve, rows)
-        one = dataclasses.replace(scene, benchmark=benchmark)
+        with_benchmark = dataclasses.replace(scene, benchmark=benchmark)
         bench = start.train(benchmark)
-        kept = [filtered(one, bench)[0][name] for name in FILTERS[:2]]
-        found["removed"].append([(~own)[~clean].mean() for own in kept])
-        found["own"].append([own[clean][of_few].mean() for own in kept])
-        found["foreign"].append([own[clean][~of_few].mean() for own in kept])
-        found["accuracy"].append([start.learn(one, own)[0].scores[-1] for own in kept])
+        kept = [filtered(with_benchmark, bench)[0][name] for name in FILTERS[:2]]
+        figures["removed"].append([(~mask)[~clean].mean() for mask in kept])
+        figures["own"].append([mask[clean][of_few].mean() for mask in kept])
+        figures["foreign"].append([mask[clean][~of_few].mean() for mask in kept])
+        figures["accuracy"].append(
+            [start.learn(with_benchmark, mask)[0].scores[-1] for mask in kept]
+        )
         models.append(bench.net.right(*scene.test).mean())
-    whole = np.ones(len(clean), bool)
-    return jax.tree.map(np.array, found, is_leaf=lambda x: isinstance(x, list)) | {
+    all_rows = np.ones(len(clean), bool)
+    return jax.tree.map(np.array, figures, is_leaf=lambda x: isinstance(x, list)) | {
         "benchmark": np.array(models),
-        "none": np.array(start.learn(scene, whole)[0].scores[-1]),
+        "none": np.array(start.learn(scene, all_rows)[0].scores[-1]),
         "ideal": np.array(start.learn(scene, clean)[0].scores[-1]),
     }

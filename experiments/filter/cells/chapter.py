@@ -46,7 +46,9 @@ def cases(result: CellResult) -> Iterator[Case]:
 def cell_claims(result: CellResult) -> list[Claim]:
     """Judge the paper's claims on accuracies in the end, by its own rule."""
     stated = {key: CLAIMS[key] for key in _JUDGED}
-    return judge(stated, [one for case in cases(result) for one in on_case(case)])
+    return judge(
+        stated, [measured for case in cases(result) for measured in on_case(case)]
+    )
 
 
 def cell_chapter(result: CellResult) -> Chapter:

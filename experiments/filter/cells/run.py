@@ -217,7 +217,10 @@ def _read(
     n_classes = read[0][0].n_classes
     alike = channels_alike([x for _, x in read])
     samples = [
-        (x[..., 0] if x.shape[-1] == 1 else x, (one.train.y % n_classes).astype(int))
-        for (one, _), x in zip(read, alike, strict=True)
+        (
+            x[..., 0] if x.shape[-1] == 1 else x,
+            (prepared.train.y % n_classes).astype(int),
+        )
+        for (prepared, _), x in zip(read, alike, strict=True)
     ]
-    return samples[0], samples[1:], [one.digest for one, _ in read]
+    return samples[0], samples[1:], [prepared.digest for prepared, _ in read]
