@@ -1,4 +1,4 @@
-"""Reading prepared sets of TFDS for cells, with or without a target."""
+"""Readers of prepared TFDS sets for cells, with or without a target."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Prepared(NamedTuple):
     """Labelled samples of a set.
 
     Attributes:
-        train: To train on.
-        test: To test on; empty if not asked for.
+        train: Training samples.
+        test: Test samples; empty if not asked for.
         n_classes: C; classes are 0 to C - 1.
         digest: Digest of the data read.
     """
@@ -250,7 +250,7 @@ def channels_alike(x: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _builder(data: str) -> Any:
-    """Return the builder of a prepared set, which reads it without TensorFlow."""
+    """Return the builder of a prepared set, to read it without TensorFlow."""
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.

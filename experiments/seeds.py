@@ -96,8 +96,8 @@ def each_seed(
 
     Args:
         work: Makes the experiments.
-        seeds: As many experiments as run at once go through all of them before the
-            next ones begin: what is compiled for one seed serves the others.
+        seeds: Seeds of each experiment. Experiments that run in parallel finish all
+            seeds before others begin, so that seeds share compiled programs.
         file: Returns the file of an experiment's results for a seed, and the settings
             that identify them; see `remembered`.
         label: Label of the progress bar.
@@ -133,7 +133,7 @@ def told(
     """Yield names and seeds with their results, and log a line for each.
 
     Args:
-        pairs: Name of an experiment, and seed.
+        pairs: Names of experiments, with seeds.
         results: Their results, in this order.
         label: Label of the lines.
     """
@@ -169,7 +169,7 @@ def lines_of_progress(*, shown: bool) -> Iterator[None]:
 def _in_turn(
     names: Sequence[str], seeds: Sequence[int], number: int
 ) -> list[tuple[str, int]]:
-    """Return experiments with their seeds, `number` of the experiments side by side."""
+    """Return pairs of experiment and seed, `number` experiments in parallel."""
     groups = [names[i : i + number] for i in range(0, len(names), number)]
     return [(name, int(s)) for group in groups for s in seeds for name in group]
 
@@ -267,7 +267,7 @@ def _elsewhere(
 
 
 def _end_with_caller() -> None:
-    """End this process when the one that started it does, even if that is killed."""
+    """End this process when its parent does, even if the parent is killed."""
     caller = multiprocessing.parent_process()
 
     def wait() -> None:
