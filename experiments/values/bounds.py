@@ -31,8 +31,8 @@ class Differences:
 
     Attributes:
         n: Training points, `[cases]`.
-        loo: Of leave-one-out values, `[cases]`.
-        shapley: Of Shapley values, `[cases]`.
+        loo: Difference of leave-one-out values, `[cases]`.
+        shapley: Difference of Shapley values, `[cases]`.
         loo_bound: `[cases]`.
         shapley_bound: `[cases]`.
     """
@@ -71,10 +71,9 @@ def private_differences(
 
     Args:
         n: Training points; two or more, both kinds of them.
-        share: Of right labels; one point at least is wrong, and one right.
-        scale: Of the noise, the same for all sizes, so that privacy is lost on small
-            sets; or
-        epsilon: the privacy loss, the same for all sizes.
+        share: Share of right labels; one point at least is wrong, and one right.
+        scale: Scale of the noise for all sizes, so that privacy is lost on small sets.
+        epsilon: Privacy loss for all sizes, in place of `scale`.
 
     Returns:
         The difference of a right and a wrong point in leave-one-out and in Shapley
@@ -142,7 +141,7 @@ def stable_differences(n: int, learner: str) -> tuple[float, float, float, float
 
 
 def constant_learner(n: int) -> tuple[float, float]:
-    """Return a leave-one-out value and Theorem 3's bound, for a learner of no data.
+    """Return a leave-one-out value and Theorem 3's bound, for a data-free learner.
 
     Its model depends on the number of points only, and is wrong for odd ones. So it is
     (0, 0)-private, and the theorem's bound on every value is 0.

@@ -38,18 +38,18 @@ def images_seed(
     n_val: int,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Compare embeddings of six classes of Fashion-MNIST once.
+    """Compare embeddings of six classes of Fashion-MNIST for one seed.
 
     Networks train on the other four classes, or on MNIST, and principal components on
     other images of the six classes; encoders were pretrained on other data sets.
 
     Args:
         fashion: Images; those that may be valued are the encoded rows of `ROWS`.
-        mnist: Likewise, for a network.
+        mnist: Images of MNIST, for a network.
         pretrained: The same rows of the six classes by all `ENCODERS`, or None.
         n: Training points.
         n_val: Validation points.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         "auc", `[measures, embeddings]`, of finding 10 % wrong labels; "counts",
@@ -99,7 +99,7 @@ def images_seed(
 def texts_seed(
     parts: Mapping[str, Part], *, n: int, n_val: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Compare two embeddings of film reviews once: see `images_seed`."""
+    """Compare two embeddings of film reviews for one seed, as `images_seed`."""
     first = parts[TEXTS[0]]
     width = first.x.shape[1]
     both = Part(
@@ -164,7 +164,7 @@ def top_overlap(counts: np.ndarray, top: int = TOP) -> np.ndarray:
 
     Args:
         counts: `[embeddings, classes]`; ties go to the class of lower number.
-        top: How many classes are top; at random `top / classes` are shared.
+        top: Number of top classes; at random `top / classes` are shared.
     """
     best = np.argsort(-counts, axis=1, kind="stable")[:, :top]
     return np.array([[len(np.intersect1d(a, b)) / top for b in best] for a in best])

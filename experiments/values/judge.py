@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A claim with the evidence on it, before it is judged beside others.
+    """A claim with its evidence, before correction for other claims.
 
     Attributes:
         family: Claims of one family are corrected together.
@@ -156,12 +156,12 @@ def _test(finding: Finding, family: int) -> str:
 
 
 def untested(reason: str) -> str:
-    """Return the verdict on a claim on which an experiment does not bear."""
+    """Return the verdict on a claim that is not tested, with the reason."""
     return f"{UNTESTED}, because {reason}"
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return p-values that are adjusted for each other by Holm's method."""
+    """Return p-values adjusted for multiple tests by Holm's method."""
     order = np.argsort(ps, kind="stable")
     factors = np.arange(len(ps), 0, -1)
     adjusted = np.empty(len(ps))
@@ -208,7 +208,7 @@ def below(differences: np.ndarray, most: float) -> Evidence:
 
 
 def within(differences: np.ndarray, margin: float) -> Evidence:
-    """Test that a mean is as good as zero: no further from it than a margin."""
+    """Test that a mean is equivalent to zero, within a margin."""
     # Two one-sided tests (TOST). The mean leaves the margin on one side at most, so at
     # most one of the `fails` is below 1, and their minimum needs no correction.
     low, high = above(differences, -margin), below(differences, margin)
@@ -251,7 +251,7 @@ def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
 def groups(
     figures: Mapping[str, np.ndarray], upper: list[str], lower: list[str]
 ) -> Evidence:
-    """Test that each of some methods is above each of others."""
+    """Test that each of `upper` is above each of `lower`."""
     return every([above(figures[a] - figures[b]) for a in upper for b in lower])
 
 

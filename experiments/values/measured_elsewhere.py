@@ -19,7 +19,7 @@ from .runtime import TIMED
 from .sizes import ADAPTED
 
 NEAR = 0.05
-"""An AUC that is no further from one half counts as near random."""
+"""Largest distance from one half of an AUC that counts as near random."""
 STUDIED_SIZE = 1000
 """The study's source points in the adaptation."""
 TENTH = 100
@@ -38,7 +38,7 @@ def on_the_rest(result: Study) -> Iterator[Measured]:
 
 
 def _nearest(result: Study) -> Iterator[Measured]:
-    """Yield KNN-LOO beside one half, with few validation points as in the study."""
+    """Yield KNN-LOO's AUC less one half, with few validation points as in the study."""
     auc, loo = result.nearest["auc"], MEASURES.index("KNN-LOO")
     column, last = CURVES.n_val.index(TENTH), CURVES.n_val[-1]
     for s, setting in enumerate(CURVE_SETTINGS):

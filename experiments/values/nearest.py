@@ -40,7 +40,7 @@ class CurveSizes(NamedTuple):
 
 
 def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarray]:
-    """Find a tenth of wrong labels once, in each of `SETTINGS`.
+    """Detect a tenth of wrong labels in each of `SETTINGS`, for one seed.
 
     Returns:
         "auc", `[settings, n_val, measures]`; "found", the share found at each of

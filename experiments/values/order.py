@@ -1,4 +1,4 @@
-"""Theorem 2: does the order of values tell which point helps a random set more?"""
+"""Theorem 2: does the order of values match the order of expected marginal gains?"""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def gains(
 
 
 def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
-    """Count pairs by whether values and expected gains have one order.
+    """Count pairs by agreement of the order of values and of expected gains.
 
     Args:
         values: `[n]`. Differences below 1e-6 are ties: Definition 1 leaves these out.

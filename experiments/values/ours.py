@@ -27,7 +27,7 @@ MEASURES = {
 
 
 def our_claims(result: Study) -> list[Claim]:
-    """Test each method of ours against KNN-Shapley, all at 5 % together.
+    """Test each of our methods against KNN-Shapley, all at 5 % together.
 
     For foreign samples it is the maximum of KNN-Shapley values, as in the study.
     """

@@ -130,7 +130,7 @@ class Scene(NamedTuple):
         train: `[n]`.
         val: `[m]`.
         labels: Classes of the training points, `[n]`, as they are given.
-        bad: Which of them are wrong, or foreign, `[n]`.
+        bad: Mask of wrong or foreign training points, `[n]`.
     """
 
     train: np.ndarray
@@ -142,7 +142,7 @@ class Scene(NamedTuple):
 def pretrained_seed(
     fashion: Encoded, mnist: Encoded, sizes: PretrainedSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Find wrong labels of Fashion-MNIST, and clothes among digits, once.
+    """Detect wrong labels of Fashion-MNIST, and clothes among digits, for one seed.
 
     Returns:
         "auc", `[settings, columns]`; "curves", the share found by the number inspected,
@@ -190,12 +190,12 @@ def with_foreign(data: Encoded, foreign: Encoded) -> tuple[Encoded, np.ndarray]:
 def planted(
     data: Encoded, sizes: PretrainedSizes, key: jax.Array, foreign: np.ndarray | None
 ) -> Scene:
-    """Deal rows out, and spoil a tenth of the training points.
+    """Split rows, and corrupt a tenth of the training points.
 
     Args:
-        data: Rows; those of `foreign` are never dealt.
-        sizes: How many.
-        key: Of the draws.
+        data: Rows; rows in `foreign` are never dealt.
+        sizes: Numbers of points.
+        key: Key of the draws.
         foreign: Rows that replace training points, under classes drawn at random; if
             None, labels become one of the other classes.
     """

@@ -47,7 +47,7 @@ class RankSizes:
         n_val: Validation points, all perturbed.
         tests: Coalitions of each of two estimates by group testing, whose mean is
             taken for the truth.
-        samples: Of the methods.
+        samples: Number of samples of the methods.
     """
 
     n: int = 300

@@ -46,7 +46,7 @@ def nearest_table(result: Study) -> Table:
 
 
 def domain_table(result: Study) -> Table:
-    """Show accuracy in the target domain by the number of source points."""
+    """Tabulate accuracy in the target domain by the number of source points."""
     results = result.domain_sizes
     return Table(
         columns=("MNIST points", "All", *(named(m) for m in ADAPTED), "Kept"),

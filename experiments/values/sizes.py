@@ -31,7 +31,7 @@ class DomainSizes(NamedTuple):
 def sizes_seed(
     source: Part, target: Part, sizes: DomainSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Keep the source points of positive value once, for each number of them.
+    """Keep the source points of positive value, for each number of source points.
 
     Returns:
         "before", `[sizes]`, the accuracy in the target domain with all points; "after"

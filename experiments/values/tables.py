@@ -25,7 +25,7 @@ PAPER_TABLE_2 = {
 
 
 def detection_table(result: Study) -> Table:
-    """Show the AUC of finding wrong labels and watermarks."""
+    """Tabulate the AUC of detecting wrong labels and watermarks."""
     detections = {
         name: curves
         for name, curves in result.applications.items()
@@ -44,7 +44,7 @@ def detection_table(result: Study) -> Table:
 
 
 def watermark_table(result: Study) -> Table:
-    """Show whether removal breaks watermarks."""
+    """Tabulate watermark success and clean accuracy, before and after removal."""
     watermarks = {
         name: curves
         for name, curves in result.applications.items()
@@ -85,7 +85,7 @@ def watermark_table(result: Study) -> Table:
 
 
 def learning_table(result: Study) -> Table:
-    """Show accuracies of summarisation and acquisition."""
+    """Tabulate accuracies of summarisation and acquisition."""
     summary = result.applications["summary-adult"]
     bought = result.applications["acquisition-mnist"]
     return Table(
@@ -175,7 +175,7 @@ def rank_table(result: Study) -> Table:
 
 
 def embedding_table(result: Study) -> Table:
-    """Show detection by embedding, and the top classes."""
+    """Tabulate detection and shared top points and classes by embedding."""
     rows = []
     for kind, embedded in result.embeddings.items():
         names = names_of(kind, embedded)
@@ -204,7 +204,7 @@ def embedding_table(result: Study) -> Table:
 
 
 def order_table(result: Study) -> Table:
-    """Show Theorem 2 by simulation."""
+    """Tabulate the simulated pairs of Theorem 2 by agreement."""
     counts = result.order["counts"].sum(0)
     return Table(
         columns=("Values", "For", "Pairs", "Tied", "Agree", "Disagree", "Not known"),

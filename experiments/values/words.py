@@ -43,7 +43,7 @@ def posts() -> Part:
 def word_weights(
     texts: list[str], other: list[str], words: int = WORDS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return texts, and others, by the weights of their words, `[n, w]` and `[m, w]`.
+    """Return TF-IDF features of texts and of others, `[n, w]` and `[m, w]`.
 
     The w words are those that occur most often in the others. A word weighs its count
     times log((1 + m) / (1 + texts that have it)) + 1, by the others; rows have unit

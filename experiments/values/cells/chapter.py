@@ -38,7 +38,7 @@ def cell_claims(result: CellResult) -> list[Claim]:
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show claims with their verdicts, and the figures of each value."""
+    """Return the chapter on a cell: claims with verdicts, and figures by value."""
     claims, n = cell_claims(result), len(result.seeds)
     shown = [name for name in TITLES if name in result.applications]
     return Chapter(
