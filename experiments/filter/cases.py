@@ -1,4 +1,4 @@
-"""Cases of noise and training that claims are judged on, and words for them."""
+"""Cases of noise and training to judge claims on, with their descriptions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Case:
     Attributes:
         where: Data and noise.
         scale: Clients, samples and model.
-        trained: By `TRAINED`, `[S, 4]`.
+        trained: Accuracy by `TRAINED`, `[S, 4]`.
         ideal: With clean samples alone, `[S]`.
-        bench: Of the benchmark's model, `[S]`.
+        bench: Accuracy of the benchmark's model, `[S]`.
         family: `PLAIN_FIRST` with plain averaging, as in the paper; empty with Adam at
             the server. Claims of both are corrected apart.
     """
@@ -45,27 +45,27 @@ class Case:
 
     @property
     def none(self) -> np.ndarray:
-        """Without a filter, `[S]`."""
+        """Accuracy without a filter, `[S]`."""
         return self.trained[:, 0]
 
     @property
     def paper(self) -> np.ndarray:
-        """With the paper's rule, `[S]`."""
+        """Accuracy with the paper's rule, `[S]`."""
         return self.trained[:, 1]
 
     @property
     def crossed(self) -> np.ndarray:
-        """With the threshold of cross-fitted losses, `[S]`."""
+        """Accuracy with the threshold of cross-fitted losses, `[S]`."""
         return self.trained[:, 2]
 
     @property
     def quantile(self) -> np.ndarray:
-        """With a quantile of these losses, `[S]`."""
+        """Accuracy with a quantile of these losses, `[S]`."""
         return self.trained[:, 3]
 
 
 def cases(result: Filtering) -> Iterator[Case]:
-    """Yield each kind and ratio of noise, by plain averaging first, and CNNs."""
+    """Yield a case for each kind and ratio of noise and averaging, and for CNNs."""
     for target, kinds in result.noise.items():
         plain = result.variants[target]["plain"]
         ways = (

@@ -97,7 +97,7 @@ def difference_table() -> Table:
 
 
 def exchange_table(result: Filtering, target: str) -> Table:
-    """Show the seconds of a round, of the filter, and of all rounds, by link."""
+    """Tabulate the time of a round, of the filter, and of all rounds, by link."""
     measures = result.best[target]["open"]
     last = result.sizes.rounds
     rows = []
@@ -134,7 +134,7 @@ def exchange_table(result: Filtering, target: str) -> Table:
 
 
 def completion_table(result: Filtering, target: str) -> Table:
-    """Show rounds and messages to some accuracies, with the filter's own counted."""
+    """Tabulate rounds and message time to `GOALS`, the filter's messages included."""
     link, last, rows = LINKS[SLOWEST], result.sizes.rounds, []
     for of, kind, way, ideal, accuracy in timed(result):
         if of != target:
@@ -177,7 +177,7 @@ def completion_table(result: Filtering, target: str) -> Table:
 
 
 def best_table(result: Filtering, target: str) -> Table:
-    """Show the paper's threshold beside the best ones."""
+    """Compare the paper's threshold with the best ones."""
     seeds, rows = np.arange(len(result.seeds)), []
     for kind, measures in result.best[target].items():
         picks = {"λ*, the paper's": np.zeros(len(seeds), int)}
@@ -284,7 +284,7 @@ def _capital(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Give a time in seconds, minutes or hours."""
+    """Format a time in seconds, minutes or hours."""
     size = abs(seconds)
     if size < 60:
         return f"{seconds:.2g} s" if size < 10 else f"{seconds:.0f} s"

@@ -116,7 +116,7 @@ def to_goal(
         result: Gives the rounds at which accuracy was evaluated.
         ideal: Accuracy with clean samples alone, `[S, T]`.
         accuracy: Accuracy by `TRAINED`, `[S, 4, T]`.
-        share: Of the last accuracy with clean samples alone.
+        share: Goal, as a share of the last accuracy with clean samples alone.
     """
     rounds = next(iter(result.questions.values()))["rounds"][0]
     goal = share * ideal[:, -1]

@@ -30,7 +30,7 @@ _LINES = (
 
 
 def cases(result: CellResult) -> Iterator[Case]:
-    """Yield each kind and ratio of noise."""
+    """Yield a case for each kind and ratio of noise."""
     ideal, bench = result.clean["ideal"][:, -1], result.clean["benchmark"]
     for kind, measures in result.noise.items():
         for r, ratio in enumerate(result.sizes.ratios):
@@ -52,7 +52,7 @@ def cell_claims(result: CellResult) -> list[Claim]:
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show accuracies by filter, and the shares that each filter removes."""
+    """Return the chapter on a cell: claims, accuracies and shares removed by filter."""
     claims, n = cell_claims(result), len(result.seeds)
     return Chapter(
         title=f"Filtering by loss on {result.data}",

@@ -209,7 +209,7 @@ def fitted(
 def _read(
     data: str, others: Sequence[str], side: int, progress: bool
 ) -> tuple[Samples, list[Samples], list[str]]:
-    """Return the training samples of all sets, alike in size and channels."""
+    """Return the training samples of all sets, in one size and number of channels."""
     read = [
         read_images(name, side=side, tested=False, progress=progress)
         for name in (data, *others)
