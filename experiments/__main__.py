@@ -171,10 +171,10 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _cell(args: argparse.Namespace, command: Any) -> dict[str, Any]:
-    """Return the options of a cell of the paper; none if no cell is asked for.
+    """Return the options of a cell of the paper; empty if no cell is asked for.
 
     Raises:
-        ValueError: If only a part of it is named, or what does not go with it.
+        ValueError: If an option is missing, or does not go with a cell.
     """
     if not hasattr(command, "CELL"):
         return {}

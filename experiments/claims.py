@@ -32,7 +32,7 @@ from jaxsel.demo.words import listed
 from jaxsel.report import Table
 
 SHARE = "no verdict: a share"
-"""What stands in place of a verdict on claims that something happens sometimes."""
+"""Verdict on claims that something happens sometimes: a share without a test."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class SeedTest:
             return SHARE
         if self.kind == "counted":
             return FAILS if np.any(values) else HOLDS
-        one = {"above": above, "below": below, "within": within}[self.kind]
-        parts = [one(part, self.bound) for part in np.atleast_2d(values)]
+        test = {"above": above, "below": below, "within": within}[self.kind]
+        parts = [test(part, self.bound) for part in np.atleast_2d(values)]
         return parts[0] if len(parts) == 1 else every(parts)
 
 
@@ -75,11 +75,11 @@ class Stated:
 
     Attributes:
         text: The claim, in our words.
-        where: Where in the paper it stands; "ours" for what is not in it.
-        measure: Which figures are compared.
-        test: How; None for a claim on which nothing here bears.
-        differs: What is done otherwise than in the paper, where that bears on it.
-        because: Why it is not tested.
+        where: Place in the paper; "ours" if it is not from the paper.
+        measure: Figures that are compared.
+        test: Test of these; None for a claim on which nothing here bears.
+        differs: Differences from the paper that bear on it.
+        because: Reason why it is not tested.
         family: Claims that are corrected together; each by itself if empty.
     """
 
@@ -97,14 +97,14 @@ class Measured:
     """A measurement for a claim on one data set.
 
     Attributes:
-        key: Of the claim.
-        where: On which data.
-        scale: How much of it, and by what features or models.
-        values: What its test takes.
-        said: The figures, for a reader.
+        key: Key of the claim.
+        where: The data.
+        scale: Number of points, and features or models.
+        values: Differences that its test takes, see `SeedTest`.
+        said: The figures, in words.
         if_fails: Said after them if the claim does not hold.
-        other: Why this data set can't speak for the claim; "" if it can.
-        apart: Names rows that are corrected apart from others of their claim's family.
+        other: Reason why this data set can't test the claim; "" if it can.
+        apart: Suffix of the family, for rows that are corrected apart from others.
     """
 
     key: str
@@ -120,12 +120,12 @@ class Measured:
 def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Claim]:
     """Judge claims on all data sets, each family at 5 % together, by Holm's method.
 
-    Rows come claim by claim, in the order in which these are stated; last are those
-    that nothing bears on, with the reason.
+    Rows come claim by claim, in the order in which these are stated; untested claims
+    are last, with the reason.
 
     Args:
         stated: The claims, by key.
-        measured: What there is on them.
+        measured: Their measurements.
 
     Raises:
         ValueError: If a measurement is of no claim, or a claim that should be tested
@@ -136,23 +136,23 @@ def judge(stated: Mapping[str, Stated], measured: Iterable[Measured]) -> list[Cl
     if unknown:
         raise ValueError(f"measured must be of stated claims, got {sorted(unknown)}")
     tested: list[Finding] = []
-    rest: list[Finding] = []
+    without_test: list[Finding] = []
     for key, claim in stated.items():
-        some = [row for row in rows if row.key == key]
+        of_claim = [row for row in rows if row.key == key]
         because = untested(claim.because)
-        for row in some:
+        for row in of_claim:
             if claim.test is None:
                 evidence = because
             else:
                 evidence = untested(row.other) if row.other else claim.test(row.values)
-            one = _finding(key, claim, row.where, row.scale, row.said, evidence)
-            one = dataclasses.replace(
-                one, family=one.family + row.apart, if_fails=row.if_fails
+            finding = _finding(key, claim, row.where, row.scale, row.said, evidence)
+            finding = dataclasses.replace(
+                finding, family=finding.family + row.apart, if_fails=row.if_fails
             )
-            (rest if claim.test is None else tested).append(one)
-        if not some and claim.because:
-            rest.append(_finding(key, claim, "", "", "", because))
-    return settle([*tested, *rest])
+            (without_test if claim.test is None else tested).append(finding)
+        if not of_claim and claim.because:
+            without_test.append(_finding(key, claim, "", "", "", because))
+    return settle([*tested, *without_test])
 
 
 def _finding(
@@ -173,23 +173,24 @@ def _finding(
 
 
 def share_of(counts: np.ndarray, totals: np.ndarray, what: str) -> str:
-    """Give a share with an interval of 95 %, over seeds.
+    """Format a share with its 95 % interval over seeds.
 
     Args:
-        counts: How often it happened, `[seeds]`.
-        totals: Of how many, `[seeds]`.
-        what: Of what.
+        counts: Number of cases where it happened, `[seeds]`.
+        totals: Number of all cases, `[seeds]`.
+        what: Noun for these cases.
     """
     from scipy.stats import t
 
     share = counts.sum() / totals.sum()
-    said = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
+    text = f"{counts.sum():,.0f} of {totals.sum():,.0f} {what}: {share:.2%}"
     if len(counts) < 2:
-        return f"{said}; one seed gives no interval"
-    each = counts / totals
-    half = t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
-    low, high = max(0.0, each.mean() - half), min(1.0, each.mean() + half)
-    return f"{said}, 95 % interval over seeds {low:.2%} to {high:.2%}"
+        return f"{text}; one seed gives no interval"
+    # Seeds are the independent draws: cases within a seed share its data.
+    shares = counts / totals
+    half = t.ppf(0.975, len(shares) - 1) * shares.std(ddof=1) / np.sqrt(len(shares))
+    low, high = max(0.0, shares.mean() - half), min(1.0, shares.mean() + half)
+    return f"{text}, 95 % interval over seeds {low:.2%} to {high:.2%}"
 
 
 def by_claim(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
@@ -205,10 +206,10 @@ def tally(claims: Sequence[Claim]) -> str:
     counts: dict[str, int] = dict.fromkeys(_WORDS, 0)
     for rows in by_claim(claims).values():
         counts[_whole(rows)] += 1
-    told = [
+    parts = [
         f"{n} {_SINGLE[words] if n == 1 else words}" for words, n in counts.items() if n
     ]
-    return listed(told)
+    return listed(parts)
 
 
 _EVERYWHERE, _SOME, _NOWHERE = (
@@ -236,7 +237,7 @@ def _whole(rows: Sequence[Claim]) -> str:
 
 
 def matrix(claims: Sequence[Claim], caption: str) -> Table:
-    """Tabulate in how many settings each claim holds, to open a chapter."""
+    """Tabulate the number of settings in which each claim holds, fails or is open."""
     table: list[list[object]] = []
     for text, rows in by_claim(claims).items():
         verdicts = [row.verdict for row in rows]
@@ -271,9 +272,9 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
     Claims that are tested nowhere are left to `untested_table`.
 
     Args:
-        claims: What `judge` or `settle` returned.
-        caption: What they are.
-        n_seeds: How many seeds; one alone has no standard error.
+        claims: Result of `judge` or `settle`.
+        caption: First sentence of the caption.
+        n_seeds: Number of seeds; one alone has no standard error.
     """
     error = " ± is one standard error." if n_seeds > 1 else ""
     tests = (
@@ -302,13 +303,13 @@ def claim_table(claims: Sequence[Claim], caption: str, *, n_seeds: int) -> Table
 
 
 def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
-    """Show claims that nothing here bears on, and why; None if there are none."""
-    whole = by_claim(claims).values()
-    some = [c for rows in whole if _whole(rows) == _UNTESTED for c in rows]
-    if not some:
+    """Tabulate claims that are not tested, with the reason; None if there are none."""
+    groups = by_claim(claims).values()
+    shown = [c for rows in groups if _whole(rows) == _UNTESTED for c in rows]
+    if not shown:
         return None
     why = f"{UNTESTED}, because "
-    here = any(c.measured for c in some)
+    any_figures = any(c.measured for c in shown)
     rows = [
         (
             c.text,
@@ -316,12 +317,12 @@ def untested_table(claims: Sequence[Claim], caption: str = "") -> Table | None:
             c.verdict.removeprefix(why),
             f"{c.where}: {c.measured}" if c.measured else "",
         )
-        for c in some
+        for c in shown
     ]
     columns = "Claim", "In the paper", "Not tested here, because", "Figures"
     return Table(
-        columns=columns if here else columns[:-1],
-        rows=rows if here else [row[:-1] for row in rows],
+        columns=columns if any_figures else columns[:-1],
+        rows=rows if any_figures else [row[:-1] for row in rows],
         caption=caption or "Claims of the paper on which nothing here bears.",
     )
 
@@ -331,9 +332,9 @@ def differs_table(stated: Mapping[str, Stated], caption: str) -> Table:
     return Table(
         columns=("Claim", "In the paper", "Judged by", "What differs here"),
         rows=[
-            (one.text, one.where, one.measure, one.differs)
-            for one in stated.values()
-            if one.test is not None
+            (claim.text, claim.where, claim.measure, claim.differs)
+            for claim in stated.values()
+            if claim.test is not None
         ],
         caption=caption,
     )

@@ -1,4 +1,4 @@
-"""Reading prepared sets of TFDS for cells, with or without a target."""
+"""Readers of prepared TFDS sets for cells, with or without a target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxsel.data import available
 from jaxsel.models import Target, load_target, tokenize
 
 LENGTH = 128
-"""Tokens of a text at most; the paper does not say how many it takes."""
+"""Tokens of a text at most; the paper does not give its length."""
 
 _CHUNK = 1024
 _BLOCK = 256  # images that are encoded at once
@@ -31,15 +31,15 @@ class Cell:
     """A data set and a target.
 
     Attributes:
-        name: Of the data set.
+        name: Name of the data set.
         inputs: `Tokens`, or images of bytes `[n, h, w, c]`.
         y: Classes, `[n]` int32.
-        train: The first rows are of the training split; the others are tested on.
+        train: Number of rows of the training split, which come first; others test.
         n_classes: C.
         target: With a fresh head of C classes.
-        digest: Of the target's files and of the data set's version.
-        mean: Taken from each channel of an image between 0 and 1.
-        scale: Divides what remains.
+        digest: Digest of the target's files and of the data set's version.
+        mean: Subtracted from each channel of an image in 0..1.
+        scale: Divisor of each channel after that.
     """
 
     name: str
@@ -69,7 +69,9 @@ class Cell:
     def images(self) -> np.ndarray:
         """Return all images at the target's size, `[n, side, side, c]` of bytes."""
         side = self.target.config.side
-        return np.stack(channels_alike([_resized(one, side) for one in self.inputs]))
+        return np.stack(
+            channels_alike([_resized(image, side) for image in self.inputs])
+        )
 
     def encoded(self, images: np.ndarray) -> np.ndarray:
         """Return the mean row of the target's last layer, `[n, H]`.
@@ -77,7 +79,9 @@ class Cell:
         Args:
             images: `[n, side, side, c]`, in 0..1 or bytes.
         """
-        parts = [images[at : at + _BLOCK] for at in range(0, len(images), _BLOCK)]
+        parts = [
+            images[start : start + _BLOCK] for start in range(0, len(images), _BLOCK)
+        ]
         features = self.target.features
         return np.concatenate([features(self.scaled(unit(part))) for part in parts])
 
@@ -93,10 +97,10 @@ class Prepared(NamedTuple):
     """Labelled samples of a set.
 
     Attributes:
-        train: To train on.
-        test: To test on; none if they were not asked for.
+        train: Training samples.
+        test: Test samples; empty if not asked for.
         n_classes: C; classes are 0 to C - 1.
-        digest: Of what was read.
+        digest: Digest of the data read.
     """
 
     train: Split
@@ -138,13 +142,13 @@ def read_prepared(
     def read(split: str, most: int | None = None) -> Split:
         if split not in builder.info.splits:
             return Split([], np.zeros(0))
-        one = _read(builder, split, names, label, side, most, progress)
-        rows = np.flatnonzero(one.y >= 0)
-        return Split([one.x[row] for row in rows], one.y[rows])
+        samples = _read(builder, split, names, label, side, most, progress)
+        rows = np.flatnonzero(samples.y >= 0)
+        return Split([samples.x[row] for row in rows], samples.y[rows])
 
     train, test = read("train", most), Split([], np.zeros(0, int))
     if tested:
-        test = next((one for one in map(read, _TESTS) if len(one.y)), test)
+        test = next((samples for samples in map(read, _TESTS) if len(samples.y)), test)
     for use, split in (("train", train), ("test", test)):
         if (use == "train" or tested) and not len(split.y):
             raise ValueError(
@@ -168,7 +172,7 @@ def read_cell(
     progress: bool = False,
     **options: Any,
 ) -> Cell:
-    """Read the training and test samples of a set, as a target takes them.
+    """Read the training and test samples of a set in a target's input format.
 
     Texts of two parts are joined by the tokenizer's separator.
 
@@ -209,7 +213,7 @@ def read_cell(
 
 
 def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.ndarray]:
-    """Read images of one size, whatever their own is.
+    """Read images, and resize them to one size.
 
     Args:
         data: Name of a prepared set of TFDS.
@@ -217,35 +221,36 @@ def read_images(data: str, *, side: int, **options: Any) -> tuple[Prepared, np.n
         **options: See `read_prepared`.
 
     Returns:
-        What was read, and the images in 0..1, test samples last, `[n, side, side, c]`,
-        of one channel if all are grey, else of three.
+        The samples, and the images in 0..1, test samples last, `[n, side, side, c]`, of
+        one channel if all are grey, else of three.
 
     Raises:
         FileNotFoundError: If the set is not prepared.
         ValueError: If the set can't serve, see `read_prepared`.
     """
     read = read_prepared(data, "image", side=side, **options)
-    x = [_resized(one, side) for one in (*read.train.x, *read.test.x)]
+    x = [_resized(image, side) for image in (*read.train.x, *read.test.x)]
     return read, np.stack(channels_alike(x)) / np.float32(255)
 
 
 def unit(images: np.ndarray) -> np.ndarray:
-    """Return images in 0..1, float32, from such or from bytes."""
+    """Return images in 0..1 or of bytes as float32 in 0..1."""
     scale = 255 if images.dtype == np.uint8 else 1
     return images.astype(np.float32) / np.float32(scale)
 
 
 def channels_alike(x: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Give images `[..., c]` one channel if all have one, else three."""
-    if all(one.shape[-1] == 1 for one in x):
+    if all(image.shape[-1] == 1 for image in x):
         return [*x]
     return [
-        np.repeat(one, 3, axis=-1) if one.shape[-1] == 1 else one[..., :3] for one in x
+        np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image[..., :3]
+        for image in x
     ]
 
 
 def _builder(data: str) -> Any:
-    """Return the builder of a prepared set, which reads it without TensorFlow."""
+    """Return the builder of a prepared set, to read it without TensorFlow."""
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     # As `jaxsel.data.load` has it; TFDS looks at the variable when it is imported.
@@ -267,7 +272,7 @@ def _builder(data: str) -> Any:
 
 
 def _how_to_prepare(data: str) -> str:
-    if data in {one.name for one in available()} - {"digits"}:
+    if data in {entry.name for entry in available()} - {"digits"}:
         return f"Prepare it: jaxsel data prepare {data}"
     return (
         'Where there is a network: python -c "import tensorflow_datasets as tfds; '
@@ -323,7 +328,7 @@ def _read(
 
 
 def _within(image: np.ndarray, side: int) -> np.ndarray:
-    """Return an image that is no larger than the target's, to save memory."""
+    """Shrink an image that is larger than the target's, to save memory."""
     return image if max(image.shape[:2]) <= side else _resized(image, side)
 
 
@@ -333,8 +338,8 @@ def _resized(image: np.ndarray, side: int) -> np.ndarray:
     if image.shape[:2] == (side, side):
         return image
     grey = image.shape[-1] == 1
-    one = Image.fromarray(image[..., 0] if grey else image)
-    resized = np.asarray(one.resize((side, side), Image.Resampling.BILINEAR))
+    pil_image = Image.fromarray(image[..., 0] if grey else image)
+    resized = np.asarray(pil_image.resize((side, side), Image.Resampling.BILINEAR))
     return resized[..., None] if grey else resized
 
 

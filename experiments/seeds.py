@@ -1,7 +1,7 @@
 """Experiments, each repeated for every seed, on threads, processes or Ray.
 
-A worker that is lost loses what it was at. Results are kept by the caller, each as soon
-as it is there.
+The caller saves each result as soon as it arrives, so a worker that dies loses only the
+experiment it was running.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PROGRAMS = (
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
-# Linux allows 65,530; what runs beside goes on compiling until it asks, too.
+# Linux allows 65,530 (vm.max_map_count); half is left to jobs that compile meanwhile.
 _MAPPINGS = 32_000
 _log = logging.getLogger("experiments")
 _made: dict[bytes, Mapping[str, Job]] = {}
@@ -54,8 +54,8 @@ class Workers:
     Attributes:
         kind: "threads" of this process; "processes" of this host, each of which reads
             the data and compiles; or "ray", tasks of one CPU each.
-        number: How many at once; None for one on each processor, or as many as Ray has
-            CPUs for.
+        number: Jobs at a time; None for one on each processor, or for each CPU of
+            Ray.
     """
 
     kind: Literal["threads", "processes", "ray"] = "threads"
@@ -92,15 +92,15 @@ def each_seed(
     progress: bool,
     workers: Workers | None = None,
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return what each experiment returns, for all seeds in their order.
+    """Return the results of each experiment for all seeds, in their order.
 
     Args:
         work: Makes the experiments.
-        seeds: As many experiments as run at once go through all of them before the
-            next ones begin: what is compiled for one seed serves the others.
-        file: Returns where the results of an experiment and a seed are kept, and what
-            they are told apart by; see `remembered`.
-        label: What a progress bar counts.
+        seeds: Seeds of each experiment. Experiments that run in parallel finish all
+            seeds before others begin, so that seeds share compiled programs.
+        file: Returns the file of an experiment's results for a seed, and the settings
+            that identify them; see `remembered`.
+        label: Label of the progress bar.
         progress: Whether to show one.
         workers: Where they run; threads, one for each processor, if None.
 
@@ -111,20 +111,20 @@ def each_seed(
     if not len(seeds):
         raise ValueError("seeds must hold at least one seed")
     jobs = work.make(*work.arguments)
-    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
+    by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in jobs}
     workers = Workers() if workers is None else workers
-    with _elsewhere(work, workers) as (number, there):
-        run = there or (lambda name, seed: _run_here(jobs[name], seed))
+    with _elsewhere(work, workers) as (number, run_elsewhere):
+        run = run_elsewhere or (lambda name, seed: _run_here(jobs[name], seed))
 
-        def one(pair: tuple[str, int]) -> dict[str, Any]:
+        def run_pair(pair: tuple[str, int]) -> dict[str, Any]:
             return remembered(*file(*pair), lambda: run(*pair))
 
         pairs = _in_turn([*jobs], seeds, number or os.cpu_count() or 1)
-        results = at_once(one, pairs, number)
+        results = at_once(run_pair, pairs, number)
         counted = track(results, progress=progress, label=label, total=len(pairs))
         for (name, _), result in told(pairs, counted, label):
-            found[name].append(result)
-    return found
+            by_name[name].append(result)
+    return by_name
 
 
 def told(
@@ -133,9 +133,9 @@ def told(
     """Yield names and seeds with their results, and log a line for each.
 
     Args:
-        pairs: Name of an experiment, and seed.
-        results: Of each of them.
-        label: What they are.
+        pairs: Names of experiments, with seeds.
+        results: Their results, in this order.
+        label: Label of the lines.
     """
     started = time.monotonic()
     for number, (pair, result) in enumerate(zip(pairs, results, strict=True), 1):
@@ -147,10 +147,10 @@ def told(
 
 @contextlib.contextmanager
 def lines_of_progress(*, shown: bool) -> Iterator[None]:
-    """Write what is logged of runs to standard output, where no bar shows it.
+    """Log finished runs to standard output, in place of a progress bar.
 
     Args:
-        shown: Whether to write anything.
+        shown: Whether to log anything.
     """
     handler = logging.StreamHandler(sys.stdout)
     level = _log.level
@@ -169,7 +169,7 @@ def lines_of_progress(*, shown: bool) -> Iterator[None]:
 def _in_turn(
     names: Sequence[str], seeds: Sequence[int], number: int
 ) -> list[tuple[str, int]]:
-    """Return experiments with their seeds, `number` of the experiments side by side."""
+    """Return pairs of experiment and seed, `number` experiments in parallel."""
     groups = [names[i : i + number] for i in range(0, len(names), number)]
     return [(name, int(s)) for group in groups for s in seeds for name in group]
 
@@ -177,15 +177,15 @@ def _in_turn(
 def at_once(
     run: Callable[[_T], _R], items: Sequence[_T], number: int | None = None
 ) -> Iterator[_R]:
-    """Yield what `run` returns for each item, some of them at the same time.
+    """Apply `run` to items on a pool of threads, and yield the results in order.
 
     Small trainings, and compiling them, keep one core busy each; so NumPy gets one
     thread. After an error no further item is begun.
 
     Args:
-        run: Of one item.
-        items: In order.
-        number: How many at a time; one on every processor if None.
+        run: Function of one item.
+        items: Its arguments, in order.
+        number: Size of the pool; one thread for each processor if None.
     """
     pool = ThreadPoolExecutor(number or os.cpu_count())
     try:
@@ -197,10 +197,10 @@ def at_once(
 
 
 def one_thread_each() -> None:
-    """Let a computation on the CPU have one thread, if JAX has not started yet.
+    """Limit XLA on the CPU to one thread for a computation, unless JAX has started.
 
-    Experiments run side by side, one on every core. Where their computations are small
-    and many, threads of one would wait for those of another.
+    Experiments run in parallel, one on every core. Their computations are small and
+    many, so the threads of one would wait for the threads of another.
     """
     flags, name = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen"
     if name not in flags:
@@ -208,10 +208,10 @@ def one_thread_each() -> None:
 
 
 def free_programs() -> None:
-    """Forget this process's compiled programs if there are too many.
+    """Clear JAX's caches if this process has too many memory mappings.
 
-    Each has about a dozen memory mappings, and what needs one more than Linux allows
-    ends the process. What is used again is compiled again, or read from the cache.
+    Each compiled program takes about a dozen, and a process that exceeds Linux's limit
+    dies. Programs used later are compiled again, or read from the cache on disk.
     """
     if _mappings() > _MAPPINGS:
         jax.clear_caches()
@@ -222,22 +222,22 @@ def free_programs() -> None:
 def _elsewhere(
     work: Work, workers: Workers
 ) -> Iterator[tuple[int | None, Callable[[str, int], Mapping[str, Any]] | None]]:
-    """Yield how many run at once, and what runs one; None for in this process."""
+    """Yield the number of workers and a function to run a job; None on threads."""
     if workers.kind == "threads":
         yield workers.number, None
         return
-    here, settings = versions_here(), {}
+    versions, settings = versions_here(), {}
     if workers.kind == "processes":
         settings = {name: getattr(jax.config, name) for name in _PROGRAMS}
         number = workers.number or os.cpu_count() or 1
-        # Pools of one process: when it dies, no other is taken along.
+        # One process per pool, since a process that dies breaks its whole pool.
         context = multiprocessing.get_context("spawn")
         options: Any = {"mp_context": context, "initializer": _end_with_caller}
         pools = [ProcessPoolExecutor(1, **options) for _ in range(number)]
     else:
         from jaxsel.value import RayExecutor
 
-        # As here: the same programs, for the same bits.
+        # XLA's settings change the programs: keep them, so that results agree bitwise.
         names = {"XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64"} & {*os.environ}
         variables = {name: os.environ[name] for name in names}
         ray = RayExecutor(num_cpus=1, runtime_env={"env_vars": variables})
@@ -245,29 +245,29 @@ def _elsewhere(
         pools = [ray] * number
     free: queue.SimpleQueue[Renewed] = queue.SimpleQueue()
     renewed = [Renewed(pool) for pool in pools]
-    for each in renewed:
-        free.put(each)
+    for executor in renewed:
+        free.put(executor)
 
     def run(name: str, seed: int) -> Mapping[str, Any]:
-        own = free.get()
-        submit = lambda: own.submit(_run, work, name, seed, settings, here)
+        worker = free.get()
+        submit = lambda: worker.submit(_run, work, name, seed, settings, versions)
         try:
-            return own.result(submit(), submit, f"{name}, seed {seed},")
+            return worker.result(submit(), submit, f"{name}, seed {seed},")
         finally:
-            free.put(own)
+            free.put(worker)
 
     try:
         yield number, run
     finally:
-        for each in renewed:
-            each.shutdown()
+        for executor in renewed:
+            executor.shutdown()
         for pool in pools:
             if isinstance(pool, ProcessPoolExecutor):
                 pool.shutdown(cancel_futures=True)
 
 
 def _end_with_caller() -> None:
-    """End this process when the one that started it does, even if that is killed."""
+    """End this process when its parent does, even if the parent is killed."""
     caller = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -285,7 +285,7 @@ def _run(
     settings: Mapping[str, Any],
     versions: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run one experiment for one seed, on a worker, which keeps what it has read."""
+    """Run one experiment for one seed on a worker, and cache the jobs it made."""
     if versions != versions_here():
         raise RuntimeError(
             "workers must have the versions and sources of the caller, "
@@ -295,6 +295,7 @@ def _run(
         jax.config.update(setting, value)
     key = pickle.dumps(work)
     if key not in _made:
+        # Jobs hold the data that they read: keep the jobs of one `work` only.
         _made.clear()
         _made[key] = work.make(*work.arguments)
     with _one_thread():
@@ -302,13 +303,13 @@ def _run(
 
 
 def _run_here(job: Job, seed: int) -> Mapping[str, Any]:
-    found = job(seed)
+    results = job(seed)
     free_programs()
-    return found
+    return results
 
 
 def _mappings() -> int:
-    """Return how many memory mappings this process has; 0 where nobody tells."""
+    """Return the number of this process's memory mappings; 0 without `/proc`."""
     try:
         with Path("/proc/self/maps").open("rb") as file:
             return sum(1 for _ in file)

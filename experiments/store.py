@@ -1,7 +1,7 @@
-"""Results of single seeds as files, so that a killed run goes on where it was.
+"""Results of single seeds as files, so that a killed run resumes.
 
-Results are told apart by their settings, the versions of the packages that compute, and
-the sources of jaxsel and of the experiments. What only shows results does not count.
+A file is valid for its settings, the versions of the packages that compute, and the
+sources of jaxsel and of the experiments, except for modules that only show results.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ _SHOWN_BY = "_cli", "report"  # rooms of jaxsel
 def remembered(
     path: Path, settings: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the results in a file, or run, and write them to it in one step.
+    """Read the results from a file; if it has none, run and write them atomically.
 
     Args:
         path: An `.npz` file. One that holds the results of other settings, versions or
             sources, or is damaged, is replaced.
-        settings: What results are told apart by, as JSON has it.
+        settings: Settings that identify the results, as JSON.
         run: Returns results by name: arrays, numbers, texts and tuples of texts.
     """
     facts = json.dumps({"settings": settings, **versions_here()}, sort_keys=True)
-    found = _read(path, facts)
-    if found is None:
+    results = _read(path, facts)
+    if results is None:
         _write(path, facts, run())
-        found = _read(path, facts)
-    if found is None:
+        results = _read(path, facts)
+    if results is None:
         raise OSError(f"{path} could not be read back")
-    return found
+    return results
 
 
 @functools.cache
 def versions_here() -> dict[str, Any]:
-    """Return the versions of what computes, and a digest of the sources."""
+    """Return the versions of packages that compute, and a digest of the sources."""
     versions: dict[str, str | None] = {"jaxsel": jaxsel.__version__}
     for name in _COMPUTES:
         try:
@@ -70,7 +70,7 @@ def versions_here() -> dict[str, Any]:
 
 
 def source_digest(*roots: Path) -> str:
-    """Return a digest of the Python files in folders, but for those that only show."""
+    """Return a digest of folders' Python files, except code that only shows results."""
     digest = hashlib.sha256()
     for root in roots:
         for path in sorted(root.rglob("*.py")):
@@ -100,7 +100,7 @@ def _write(path: Path, facts: str, results: Mapping[str, Any]) -> None:
 
 
 def _plain(array: np.ndarray) -> Any:
-    """Return texts and whole numbers as Python has them, and other arrays as such."""
+    """Convert texts and integer scalars to Python types; return other arrays as is."""
     if array.dtype.kind == "U":
         return str(array) if array.ndim == 0 else tuple(array.tolist())
     return int(array) if array.ndim == 0 and array.dtype.kind == "i" else array

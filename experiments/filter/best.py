@@ -1,4 +1,4 @@
-"""The paper's threshold beside the one that would have trained the best model."""
+"""The paper's threshold, compared with the one that trains the best model."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def best_seed(
         how much each keeps of all samples; `removed` and `kept`, shares of the noise
         and of the clean samples; `chosen`, mean loss and accuracy on the test samples
         that choose, and `judged`, on the others, `[1 + len(SHARES), 2]`; `messages`,
-        what the filter sends, see `exchanged`; `model`, bytes of the model.
+        bytes of the filter's messages, see `exchanged`; `model`, bytes of the model.
     """
     start = begin(target, others, sizes, seed)
     scene = start.scene(kind, max(sizes.ratios))
     bench = start.train(scene.benchmark)
     losses = losses_of(bench.half, scene.samples)
-    found = loss_threshold(bench.held_out, losses)
-    values = np.array([found.value, *np.quantile(losses, SHARES, method="higher")])
+    threshold = loss_threshold(bench.held_out, losses)
+    values = np.array([threshold.value, *np.quantile(losses, SHARES, method="higher")])
     rows = [losses <= value for value in values]
     rng = np.random.default_rng([seed, 1])
     halves = np.array_split(rng.permutation(len(scene.test[1])), 2)
@@ -56,7 +56,7 @@ def best_seed(
     names = np.unique(scene.clients)
     by_client = {str(c): losses[scene.clients == c] for c in names}
     messages = exchanged(bench.held_out, by_client)
-    # As many rows for every seed: questions that were not needed have no bytes.
+    # Pad to one shape for all seeds; questions that were not asked have no bytes.
     padded = np.zeros((_ROUNDS, 2))
     padded[-len(messages) :] = messages
     clean = scene.clean
@@ -65,19 +65,19 @@ def best_seed(
         "share": np.array([kept.mean() for kept in rows]),
         "removed": np.array([(~kept)[~clean].mean() for kept in rows]),
         "kept": np.array([kept[clean].mean() for kept in rows]),
-        "chosen": np.array([one[0] for one in figures]),
-        "judged": np.array([one[1] for one in figures]),
+        "chosen": np.array([by_half[0] for by_half in figures]),
+        "judged": np.array([by_half[1] for by_half in figures]),
         "messages": padded,
         "model": np.array(model_bytes(bench.half)),
     }
 
 
 def best(found: Mapping[str, np.ndarray], by: int) -> np.ndarray:
-    """Return which threshold is the best of each seed, `[S]`: 0 is the paper's.
+    """Return the index of each seed's best threshold, `[S]`: 0 is the paper's.
 
     Args:
-        found: What `best_seed` returns, stacked on a first axis of seeds.
-        by: Number in `BY`.
+        found: Results of `best_seed`, stacked on a first axis of seeds.
+        by: Index in `BY`.
     """
     figures = found["chosen"][..., by]
     return figures.argmin(1) if BY[by] == "loss" else figures.argmax(1)

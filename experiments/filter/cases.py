@@ -1,4 +1,4 @@
-"""Cases of noise and training that claims are judged on, and words for them."""
+"""Cases of noise and training to judge claims on, with their descriptions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PLAIN_FIRST = ", plain averaging"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """Accuracies in the end, of one kind of noise and training.
+    """Final accuracies for one kind of noise and training.
 
     Attributes:
         where: Data and noise.
         scale: Clients, samples and model.
-        trained: Of those that are `TRAINED`, `[S, 4]`.
+        trained: Accuracy by `TRAINED`, `[S, 4]`.
         ideal: With clean samples alone, `[S]`.
-        bench: Of the benchmark's model, `[S]`.
+        bench: Accuracy of the benchmark's model, `[S]`.
         family: `PLAIN_FIRST` with plain averaging, as in the paper; empty with Adam at
             the server. Claims of both are corrected apart.
     """
@@ -45,27 +45,27 @@ class Case:
 
     @property
     def none(self) -> np.ndarray:
-        """Without a filter, `[S]`."""
+        """Accuracy without a filter, `[S]`."""
         return self.trained[:, 0]
 
     @property
     def paper(self) -> np.ndarray:
-        """With the paper's rule, `[S]`."""
+        """Accuracy with the paper's rule, `[S]`."""
         return self.trained[:, 1]
 
     @property
     def crossed(self) -> np.ndarray:
-        """With the threshold of cross-fitted losses, `[S]`."""
+        """Accuracy with the threshold of cross-fitted losses, `[S]`."""
         return self.trained[:, 2]
 
     @property
     def quantile(self) -> np.ndarray:
-        """With a quantile of these losses, `[S]`."""
+        """Accuracy with a quantile of these losses, `[S]`."""
         return self.trained[:, 3]
 
 
 def cases(result: Filtering) -> Iterator[Case]:
-    """Yield each kind and ratio of noise, by plain averaging first, and CNNs."""
+    """Yield a case for each kind and ratio of noise and averaging, and for CNNs."""
     for target, kinds in result.noise.items():
         plain = result.variants[target]["plain"]
         ways = (
@@ -74,34 +74,34 @@ def cases(result: Filtering) -> Iterator[Case]:
         )
         for kind in KINDS:
             for r, ratio in enumerate(result.sizes.ratios):
-                for family, found, asked in ways:
-                    last = found[kind]["accuracy"][:, r, :, -1]
+                for family, by_kind, asked in ways:
+                    last = by_kind[kind]["accuracy"][:, r, :, -1]
                     where = f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
                     ideal, bench = asked["ideal"][:, -1], asked["benchmark"]
                     size = scale(result)
                     yield Case(where + family, size, last, ideal, bench, family)
-        for name, one in result.variants[target].items():
+        for name, variant in result.variants[target].items():
             if name == "plain":
                 continue
-            last = one["accuracy"][..., -1]
+            last = variant["accuracy"][..., -1]
             where = f"{strong(result, target, 'open')}, {WAYS[name]}"
             yield Case(
                 where,
                 scale(result, name),
                 last,
-                one["ideal"][:, -1],
-                one["benchmark"],
+                variant["ideal"][:, -1],
+                variant["benchmark"],
             )
 
 
 def strong(result: Filtering, target: str, kind: str) -> str:
-    """Return the words for a target under the strongest noise of a kind."""
+    """Describe a target under the strongest noise of a kind."""
     ratio = max(result.sizes.ratios)
     return f"{NAMES[target]}, {WORDS[kind]} noise, {ratio:g} : 1"
 
 
 def scale(result: Filtering, way: str = "") -> str:
-    """Return the words for clients, samples and model."""
+    """Describe the clients, samples and model."""
     sizes = result.sizes
     model = "a CNN" if way == "cnn" else "a perceptron"
     return (

@@ -48,8 +48,8 @@ from .run import WRITTEN, Filtering
 
 
 def filter_chapter(result: Filtering) -> Chapter:
-    """Tell what filtering by loss does for clients that learn together."""
-    paper, own = paper_claims(result), own_claims(result)
+    """Return the chapter on federated loss filtering: claims, figures and tables."""
+    paper, ours = paper_claims(result), own_claims(result)
     n, first = len(result.seeds), next(iter(result.noise))
     blocks: list[Any] = [
         "A hundred clients have data of one class each (or of one writer, where it "
@@ -63,10 +63,10 @@ def filter_chapter(result: Filtering) -> Chapter:
         gains_table(paper),
         _curve_figure(result, first, next(iter(KINDS))),
         *_untested(paper),
-        matrix(own, "What is not in the paper: other rules, and other questions."),
+        matrix(ours, "What is not in the paper: other rules, and other questions."),
         Heading("What was measured for each claim"),
         claim_table(paper, "The paper's claims, by the paper's rule.", n_seeds=n),
-        claim_table(own, "What is not in the paper.", n_seeds=n),
+        claim_table(ours, "What is not in the paper.", n_seeds=n),
         Heading("What differs from the paper"),
         difference_table(),
         differs_table(CLAIMS, "By what each claim is judged."),
@@ -115,15 +115,15 @@ def _untested(claims: list[Claim]) -> list[Table]:
 def _kept_table(result: Filtering, target: str) -> Table:
     rows = []
     for kind in KINDS:
-        one = result.noise[target][kind]
+        measures = result.noise[target][kind]
         for r, ratio in enumerate(result.sizes.ratios):
             for f, name in enumerate(FILTERS):
                 rows.append(
                     (
                         f"{WORDS[kind]}, {ratio:g} : 1",
                         name,
-                        spread(one["removed"][:, r, f]),
-                        spread(one["kept"][:, r, f]),
+                        spread(measures["removed"][:, r, f]),
+                        spread(measures["kept"][:, r, f]),
                     )
                 )
     return Table(
@@ -146,15 +146,15 @@ def _accuracy_table(result: Filtering, target: str) -> Table:
     rows = []
     for kind in KINDS:
         for r, ratio in enumerate(result.sizes.ratios):
-            for way, found, alone in ways:
+            for way, by_kind, alone in ways:
                 goal = 0.9 * alone["ideal"][:, -1]
                 rows += [
                     (
                         f"{WORDS[kind]}, {ratio:g} : 1",
                         way,
                         name,
-                        spread(found[kind]["accuracy"][:, r, t, -1]),
-                        first_rounds(found[kind]["accuracy"][:, r, t], goal, rounds),
+                        spread(by_kind[kind]["accuracy"][:, r, t, -1]),
+                        first_rounds(by_kind[kind]["accuracy"][:, r, t], goal, rounds),
                     )
                     for t, name in enumerate(TRAINED)
                 ]
@@ -187,9 +187,9 @@ def _accuracy_table(result: Filtering, target: str) -> Table:
 
 def _loss_figure(result: Filtering, target: str, kind: str) -> Figure:
     """Draw the losses of the first seed under the strongest noise."""
-    one, r = result.noise[target][kind], len(result.sizes.ratios) - 1
-    first = {name: one[name][0, r] for name in ("histograms", "values", "band")}
-    removed, kept = one["removed"][0, r, 1], one["kept"][0, r, 1]
+    measures, r = result.noise[target][kind], len(result.sizes.ratios) - 1
+    first = {name: measures[name][0, r] for name in ("histograms", "values", "band")}
+    removed, kept = measures["removed"][0, r, 1], measures["kept"][0, r, 1]
     what = f"{WORDS[kind].capitalize()} noise, {result.sizes.ratios[r]:g} : 1"
     return loss_figure(**first, removed=removed, kept=kept, what=what)
 
@@ -218,8 +218,8 @@ def _curve_figure(result: Filtering, target: str, kind: str) -> Figure:
 
 
 def _filter_words(result: Filtering, target: str) -> str:
-    one, r = result.noise[target]["open"], len(result.sizes.ratios) - 1
-    kept = one["by_source"][:, r]
+    measures, r = result.noise[target]["open"], len(result.sizes.ratios) - 1
+    kept = measures["by_source"][:, r]
     names = result.others[target]
     sizes = result.sizes
     return (
@@ -227,25 +227,25 @@ def _filter_words(result: Filtering, target: str) -> str:
         + listed(
             [f"{kept[:, i].mean():.0%} of {NAMES[n]}" for i, n in enumerate(names)]
         )
-        + f". The server asked {one['rounds_asked'].mean():.1f} times on average, and "
-        f"a client's counts have {one['bytes_sent'].max() / 1000:.1f} KB at most, with "
-        f"{sizes.benchmark * sizes.clean / 2:.0f} benchmark losses."
+        + f". The server asked {measures['rounds_asked'].mean():.1f} times on average, "
+        f"and a client's counts have {measures['bytes_sent'].max() / 1000:.1f} KB at "
+        f"most, with {sizes.benchmark * sizes.clean / 2:.0f} benchmark losses."
     )
 
 
 def _variant_table(result: Filtering, target: str) -> Table:
     rounds = result.questions[target]["rounds"][0]
     rows = []
-    for name, one in result.variants[target].items():
-        goal = 0.9 * one["ideal"][:, -1]
-        lines = {"clean samples alone": one["ideal"]} | {
-            trained: one["accuracy"][:, t] for t, trained in enumerate(TRAINED)
+    for name, measures in result.variants[target].items():
+        goal = 0.9 * measures["ideal"][:, -1]
+        lines = {"clean samples alone": measures["ideal"]} | {
+            trained: measures["accuracy"][:, t] for t, trained in enumerate(TRAINED)
         }
         rows += [
             (WAYS[name], trained, spread(line[:, -1]), first_rounds(line, goal, rounds))
             for trained, line in lines.items()
         ]
-        bench = spread(one["benchmark"])
+        bench = spread(measures["benchmark"])
         rows.append((WAYS[name], "–, benchmark model alone", bench, "–"))
     strong = max(result.sizes.ratios)
     return Table(

@@ -204,5 +204,5 @@ def paper_claims(result: Filtering) -> list[Claim]:
 
 
 def own_claims(result: Filtering) -> list[Claim]:
-    """Judge what is ours."""
+    """Judge our own claims, each family at 5 % for all its settings."""
     return judge(OURS, on_ours(result))

@@ -1,4 +1,4 @@
-"""Who the clients are: single classes, or writers, with two ways of averaging."""
+"""Clients of single classes or single writers, with two ways of averaging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxsel.demo.scenes.trainer import Samples, take
 from .writers import cluster
 
 DEALS = ("single classes", "writers")
-"""Whose samples of the task a client has: of one class, or of one writer."""
+"""Partition of the task's samples among clients: by class, or by writer."""
 
 PLAIN_RATE = 0.4
 """Step of the clients' SGD with plain averaging: of .05, .1, .2, .4 and .8 that of the
@@ -28,22 +28,22 @@ LINES = (*TRAINED, "clean samples alone")
 
 
 def by_writer(scene: Federation, target: Samples, n: int, seed: int) -> Federation:
-    """Deal the task's samples to clients by who wrote them: clusters of handwriting.
+    """Deal the task's samples to clients by writer, a cluster of handwriting.
 
-    Those with wrong labels go with their writer, as the paper's do. Samples of other
-    data sets stay with the clients of a class, as the paper has it for all sets that no
-    writers are known of.
+    Samples with wrong labels go with their writer, as in the paper. Samples of other
+    data sets stay with the clients of a class, as in the paper for all sets without
+    known writers.
 
     Args:
         scene: Clients of one class each.
         target: The task's samples, all of which are clustered.
-        n: How many clients there are.
-        seed: Of the clustering.
+        n: Number of clients.
+        seed: Seed of the clustering.
     """
     styles = cluster(target, n, seed)
-    own = np.flatnonzero(scene.source <= 0)
+    of_task = np.flatnonzero(scene.source <= 0)
     clients = scene.clients.copy()
-    clients[own] = styles.of(take(scene.samples, own))
+    clients[of_task] = styles.of(take(scene.samples, of_task))
     return dataclasses.replace(scene, clients=clients)
 
 
@@ -55,10 +55,10 @@ def clients_seed(
     *,
     kind: str = "open",
 ) -> dict[str, np.ndarray]:
-    """Train clients of single classes and clients that are writers, in both ways.
+    """Train clients of single classes and of single writers, by both `AVERAGING`.
 
-    Noise is of the largest ratio. The thresholds are those of all clients together, so
-    that who has which sample does not change what is kept.
+    Noise is of the largest ratio. Thresholds are found over all clients together, so
+    the samples kept do not depend on how they are dealt.
 
     Returns:
         By name: `accuracy` after the last round, for each of `DEALS`, of `AVERAGING`
@@ -78,19 +78,19 @@ def clients_seed(
         "accuracy": np.array(
             [
                 [
-                    [way.learn(one, rows)[0].scores[-1] for rows in lines]
+                    [way.learn(deal, rows)[0].scores[-1] for rows in lines]
                     for way in (plain, start)
                 ]
-                for one in deals
+                for deal in deals
             ]
         ),
-        "classes": np.array([_classes(one) for one in deals]),
+        "classes": np.array([_classes(deal) for deal in deals]),
         "benchmark": np.array(bench.net.right(*scene.test).mean()),
     }
 
 
 def _classes(scene: Federation) -> float:
-    """Return how many classes of clean samples a client has on average."""
+    """Return the mean number of classes among a client's clean samples."""
     rows = np.flatnonzero(scene.clean)
     pairs = np.stack([scene.clients[rows], scene.samples[1][rows]], axis=1)
     return len(np.unique(pairs, axis=0)) / len(np.unique(pairs[:, 0]))

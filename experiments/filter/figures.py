@@ -60,11 +60,11 @@ DIFFERENCES = (
         "completion time",
     ),
 )
-"""What is done here, and in the paper."""
+"""Pairs of our setup and the paper's."""
 
 
 def gains_table(claims: Sequence[Claim]) -> Table:
-    """Show what selection gains in each setting, beside each of three baselines."""
+    """Tabulate the gains of the paper's rule over three baselines, by setting."""
     against = {
         CLAIMS[key].text: words
         for key, words in (
@@ -88,7 +88,7 @@ def gains_table(claims: Sequence[Claim]) -> Table:
 
 
 def difference_table() -> Table:
-    """List what differs from the paper."""
+    """Tabulate the differences from the paper, `DIFFERENCES`."""
     return Table(
         columns=("Here", "In the paper"),
         rows=[*DIFFERENCES],
@@ -97,23 +97,23 @@ def difference_table() -> Table:
 
 
 def exchange_table(result: Filtering, target: str) -> Table:
-    """Show the seconds of a round, of the filter, and of all rounds, by link."""
-    one = result.best[target]["open"]
+    """Tabulate the time of a round, of the filter, and of all rounds, by link."""
+    measures = result.best[target]["open"]
     last = result.sizes.rounds
     rows = []
     for name, link in LINKS.items():
-        for size in (float(one["model"][0]), float(LARGE)):
-            extra = [filter_seconds(link, each, size) for each in one["messages"]]
-            each = float(training_seconds(link, np.array(1), size))
+        for size in (float(measures["model"][0]), float(LARGE)):
+            extra = [filter_seconds(link, seed, size) for seed in measures["messages"]]
+            one_round = float(training_seconds(link, np.array(1), size))
             cost = float(np.mean(extra))
             rows.append(
                 (
                     name,
                     f"{size / 1e6:.3g} MB",
-                    duration(each),
+                    duration(one_round),
                     duration(cost),
-                    f"{cost / each:.1f}",
-                    duration(last * each),
+                    f"{cost / one_round:.1f}",
+                    duration(last * one_round),
                 )
             )
     return Table(
@@ -134,17 +134,17 @@ def exchange_table(result: Filtering, target: str) -> Table:
 
 
 def completion_table(result: Filtering, target: str) -> Table:
-    """Show rounds and messages to some accuracies, with the filter's own counted."""
+    """Tabulate rounds and message time to `GOALS`, the filter's messages included."""
     link, last, rows = LINKS[SLOWEST], result.sizes.rounds, []
     for of, kind, way, ideal, accuracy in timed(result):
         if of != target:
             continue
-        one = result.best[target][kind]
-        size = float(one["model"][0])
+        measures = result.best[target][kind]
+        size = float(measures["model"][0])
         for goal in GOALS:
             lines = to_goal(result, ideal, accuracy, goal)
             gains = [
-                saved(link, *lines[1:], one["messages"], bytes_, last)
+                saved(link, *lines[1:], measures["messages"], bytes_, last)
                 for bytes_ in (size, float(LARGE))
             ]
             least = bool(np.isinf(lines[1]).any())
@@ -153,7 +153,7 @@ def completion_table(result: Filtering, target: str) -> Table:
                     f"{WORDS[kind]}, {WAYS.get(way, SERVER)}",
                     f"{goal:.0%}",
                     *(_rounds(line, last) for line in lines),
-                    *(_gain(each, least=least) for each in gains),
+                    *(_gain(gain, least=least) for gain in gains),
                 )
             )
     return Table(
@@ -177,13 +177,15 @@ def completion_table(result: Filtering, target: str) -> Table:
 
 
 def best_table(result: Filtering, target: str) -> Table:
-    """Show the paper's threshold beside the best ones."""
+    """Compare the paper's threshold with the best ones."""
     seeds, rows = np.arange(len(result.seeds)), []
-    for kind, one in result.best[target].items():
+    for kind, measures in result.best[target].items():
         picks = {"λ*, the paper's": np.zeros(len(seeds), int)}
-        picks |= {f"best held-out {name}": best(one, i) for i, name in enumerate(BY)}
-        for name, at in picks.items():
-            pick = lambda key, one=one, at=at: one[key][seeds, at]
+        picks |= {
+            f"best held-out {name}": best(measures, i) for i, name in enumerate(BY)
+        }
+        for name, picked in picks.items():
+            pick = lambda key, m=measures, i=picked: m[key][seeds, i]
             judged = pick("judged")
             rows.append(
                 (
@@ -217,26 +219,26 @@ def best_table(result: Filtering, target: str) -> Table:
 
 
 def writers_table(result: Filtering) -> Table:
-    """Show what a benchmark set of few writers keeps, beside one of all."""
-    one = result.writers
+    """Compare benchmark sets of few writers and of all writers, by filter."""
+    measures = result.writers
     names = {"all": "all writers", "few": f"{FEW} of {STYLES} writers"}
     rows: list[tuple[object, ...]] = [
         (
             names[source],
             rule,
-            *(spread(one[key][:, s, f]) for key in ("removed", "own", "foreign")),
-            spread(one["accuracy"][:, s, f]),
+            *(spread(measures[key][:, s, f]) for key in ("removed", "own", "foreign")),
+            spread(measures["accuracy"][:, s, f]),
         )
         for s, source in enumerate(SOURCES)
         for f, rule in enumerate(RULES.values())
     ]
     rows += [
         (names[source], "benchmark model alone", *["–"] * 3, spread(bench))
-        for source, bench in zip(SOURCES, one["benchmark"].T, strict=True)
+        for source, bench in zip(SOURCES, measures["benchmark"].T, strict=True)
     ]
     rows += [
-        ("–", "no selection", *["–"] * 3, spread(one["none"])),
-        ("–", "clean samples alone", *["–"] * 3, spread(one["ideal"])),
+        ("–", "no selection", *["–"] * 3, spread(measures["none"])),
+        ("–", "clean samples alone", *["–"] * 3, spread(measures["ideal"])),
     ]
     return Table(
         columns=(
@@ -256,16 +258,16 @@ def writers_table(result: Filtering) -> Table:
 
 
 def clients_table(result: Filtering) -> Table:
-    """Show what clients of single classes and clients that are writers learn."""
-    one = result.clients
+    """Tabulate accuracy by kind of client (class or writer) and averaging."""
+    measures = result.clients
     return Table(
         columns=("Clients", "Classes each", "Averaging", *map(_capital, LINES)),
         rows=[
             (
                 _capital(deal),
-                spread(one["classes"][:, d]),
+                spread(measures["classes"][:, d]),
                 way,
-                *(spread(one["accuracy"][:, d, a, i]) for i in range(len(LINES))),
+                *(spread(measures["accuracy"][:, d, a, i]) for i in range(len(LINES))),
             )
             for d, deal in enumerate(DEALS)
             for a, way in enumerate(AVERAGING)
@@ -282,7 +284,7 @@ def _capital(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Give a time in seconds, minutes or hours."""
+    """Format a time in seconds, minutes or hours."""
     size = abs(seconds)
     if size < 60:
         return f"{seconds:.2g} s" if size < 10 else f"{seconds:.0f} s"

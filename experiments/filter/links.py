@@ -27,7 +27,7 @@ class Link:
     latency: float
 
     def exchange(self, down: float, up: float) -> float:
-        """Return the seconds of a message to a client and of its answer.
+        """Return the time of a message to a client and of its answer, in seconds.
 
         Args:
             down: Bytes to the client.
@@ -59,12 +59,12 @@ def exchanged(
 ) -> np.ndarray:
     """Return the bytes of each round of the filter with its verdict, `[rounds + 1, 2]`.
 
-    To a client and from it, as packed messages: the largest client's in each round. The
-    last row is the verdict, which is not answered.
+    Columns are bytes to a client and from it, packed; the largest client's in each
+    round. The last row is the verdict, which is not answered.
 
     Args:
         benchmark_losses: The server's, `[m]`.
-        losses: Those of each client, by name.
+        losses: Losses of each client, by name.
     """
     server = filter_server(benchmark_losses, [*losses])
     sizes = []
@@ -79,26 +79,26 @@ def exchanged(
 
 
 def training_seconds(link: Link, rounds: np.ndarray, size: float) -> np.ndarray:
-    """Return the seconds of messages of so many rounds of federated averaging.
+    """Return the communication time of federated averaging, in seconds.
 
     In a round the model goes to the clients and comes back, all clients at once.
 
     Args:
         link: Every client's.
-        rounds: How many, `[...]`.
+        rounds: Number of rounds, `[...]`.
         size: Bytes of the model.
     """
     return np.asarray(rounds) * link.exchange(size, size)
 
 
 def filter_seconds(link: Link, messages: np.ndarray, size: float) -> float:
-    """Return the seconds of messages that filtering adds.
+    """Return the communication time that filtering adds, in seconds.
 
     The benchmark's model goes to the clients before the first question.
 
     Args:
         link: Every client's.
-        messages: What `exchanged` returns; rows without bytes are no messages.
+        messages: Result of `exchanged`; rows without bytes are no messages.
         size: Bytes of the model.
     """
     asked = [link.exchange(down, up) for down, up in messages if down]
@@ -109,7 +109,7 @@ def exchanged_bytes(messages: np.ndarray, size: float) -> np.ndarray:
     """Return the bytes that a client gets and sends for the filter, `[S]`.
 
     Args:
-        messages: What `exchanged` returns, of each seed, `[S, rounds + 1, 2]`.
+        messages: Results of `exchanged` by seed, `[S, rounds + 1, 2]`.
         size: Bytes of the benchmark's model, which goes to the clients first.
     """
     return size + messages.sum((1, 2))
@@ -135,7 +135,7 @@ def saved(
     size: float,
     last: int,
 ) -> np.ndarray:
-    """Return the seconds of messages that filtering saves until a goal, `[S]`.
+    """Return the communication time that filtering saves until a goal, `[S]`.
 
     Where training without a filter misses the goal, its time is that of all rounds, so
     that the saving is the least there can be. Where training with it misses the goal,
@@ -145,11 +145,11 @@ def saved(
         link: Every client's.
         without: Rounds to the goal without a filter, `[S]`; inf if missed.
         kept: With one, `[S]`; inf if missed.
-        messages: What `exchanged` returns, of each seed, `[S, rounds + 1, 2]`.
+        messages: Results of `exchanged` by seed, `[S, rounds + 1, 2]`.
         size: Bytes of the model.
-        last: How many rounds there were.
+        last: Number of rounds trained.
     """
     usual = training_seconds(link, np.minimum(without, last), size)
-    extra = np.array([filter_seconds(link, each, size) for each in messages])
+    extra = np.array([filter_seconds(link, of_seed, size) for of_seed in messages])
     ours = training_seconds(link, np.minimum(kept, last), size) + extra
     return np.where(np.isfinite(kept), usual - ours, np.nan)

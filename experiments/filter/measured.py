@@ -1,4 +1,4 @@
-"""What was measured on each claim on filtering, setting by setting."""
+"""Measurements for each claim on filtering, by setting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RULES = {1: "the paper's rule", 2: "the cross-fitted threshold"}
 
 
 def on_claims(result: Filtering) -> Iterator[Measured]:
-    """Yield what was measured on the paper's claims, by its own rule."""
+    """Yield measurements of the paper's claims, by its own rule."""
     for case in _by_averaging(result):
         yield from on_case(case)
     yield from _sizes(result)
@@ -38,7 +38,7 @@ def on_claims(result: Filtering) -> Iterator[Measured]:
 
 
 def on_case(case: Case) -> Iterator[Measured]:
-    """Yield what one case says on the paper's claims about accuracies in the end."""
+    """Yield one case's measurements of the paper's claims about final accuracy."""
     about = _about(case)
     for key, (name, a), (other, b) in (
         ("harm", ("clean alone", case.ideal), ("all data", case.none)),
@@ -50,7 +50,7 @@ def on_case(case: Case) -> Iterator[Measured]:
 
 
 def on_ours(result: Filtering) -> Iterator[Measured]:
-    """Yield what was measured on other rules, the best threshold and writers."""
+    """Yield measurements of our claims: other rules, the best threshold, writers."""
     for case in _by_averaging(result):
         about = _about(case)
         crossed = "cross-fitted", case.crossed
@@ -92,10 +92,11 @@ def _compared(
 def timed(
     result: Filtering,
 ) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
-    """Yield trainings whose filter's messages were counted, under strong noise.
+    """Yield the trainings for which the filter's messages were counted.
 
-    Target, kind of noise, way of training, and accuracies by rounds: with clean samples
-    alone, `[S, T]`, and of those that are `TRAINED`, `[S, 4, T]`.
+    Each is the target, kind of noise, way of training, and accuracies by rounds under
+    the strongest noise: with clean samples alone, `[S, T]`, and by `TRAINED`,
+    `[S, 4, T]`.
     """
     for target, kinds in result.best.items():
         for kind in kinds:
@@ -112,10 +113,10 @@ def to_goal(
     """Return the rounds to a goal: clean alone, no filter, the paper's rule, `[S]`.
 
     Args:
-        result: Whose rounds were evaluated when.
+        result: Gives the rounds at which accuracy was evaluated.
         ideal: Accuracy with clean samples alone, `[S, T]`.
-        accuracy: Of those that are `TRAINED`, `[S, 4, T]`.
-        share: Of the last accuracy with clean samples alone.
+        accuracy: Accuracy by `TRAINED`, `[S, 4, T]`.
+        share: Goal, as a share of the last accuracy with clean samples alone.
     """
     rounds = next(iter(result.questions.values()))["rounds"][0]
     goal = share * ideal[:, -1]
@@ -140,20 +141,20 @@ def _sizes(result: Filtering) -> Iterator[Measured]:
 
 
 def _time(result: Filtering) -> Iterator[Measured]:
-    """Yield what noise and the filter do to rounds and messages until a goal."""
+    """Yield rounds lost to noise, and messages saved by the filter, until a goal."""
     last = result.sizes.rounds
     for target, kind, way, ideal, accuracy in timed(result):
         clean, without, kept = to_goal(result, ideal, accuracy)
         where = strong(result, target, kind) + (f", {WAYS[way]}" if way else "")
-        one, words = result.best[target][kind], scale(result, way)
-        size = float(one["model"][0])
+        measures, words = result.best[target][kind], scale(result, way)
+        size = float(measures["model"][0])
         late = np.minimum(without, last) - clean
         missed = int(np.isinf(without).sum())
         least = f", at least: missed in {missed} of {len(without)} seeds"
         least = least if missed else ""
-        said = f"{late.mean():+.0f} rounds{least}"
-        yield Measured(key="slow", where=where, scale=words, values=late, said=said)
-        gains = saved(LINKS[SLOWEST], without, kept, one["messages"], size, last)
+        text = f"{late.mean():+.0f} rounds{least}"
+        yield Measured(key="slow", where=where, scale=words, values=late, said=text)
+        gains = saved(LINKS[SLOWEST], without, kept, measures["messages"], size, last)
         lost = int(np.isnan(gains).sum())
         yield Measured(
             key="time",
@@ -167,42 +168,43 @@ def _time(result: Filtering) -> Iterator[Measured]:
             else "",
         )
         if not way:
-            share = exchanged_bytes(one["messages"], size) / (2 * last * size)
-            said = f"{share.mean():.1%} of the bytes of {last} rounds"
+            share = exchanged_bytes(measures["messages"], size) / (2 * last * size)
+            text = f"{share.mean():.1%} of the bytes of {last} rounds"
             about = {"where": where, "scale": scale(result)}
-            yield Measured(key="exchange", values=share, said=said, **about)
+            yield Measured(key="exchange", values=share, said=text, **about)
 
 
 def _threshold(result: Filtering) -> Iterator[Measured]:
-    """Yield how near the paper's threshold is to the best one."""
+    """Yield the gaps between the paper's threshold and the best one."""
     seeds = np.arange(len(result.seeds))
     for target, kinds in result.best.items():
-        for kind, one in kinds.items():
+        for kind, measures in kinds.items():
             about = {"where": strong(result, target, kind), "scale": scale(result)}
-            ours = one["judged"][:, 0, 1]
+            ours = measures["judged"][:, 0, 1]
             for by, name in enumerate(BY):
-                other = one["judged"][seeds, best(one, by), 1]
+                other = measures["judged"][seeds, best(measures, by), 1]
                 key = f"threshold, {name}"
                 yield _compared(key, "λ*", ours, "best", other, **about)
-            at = best(one, BY.index("loss"))
-            more = one["share"][:, 0] - one["share"][seeds, at]
-            said = f"{_with_error(100 * more)} points of all data"
-            yield Measured(key="threshold, share", values=more, said=said, **about)
+            picked = best(measures, BY.index("loss"))
+            more = measures["share"][:, 0] - measures["share"][seeds, picked]
+            text = f"{_with_error(100 * more)} points of all data"
+            yield Measured(key="threshold, share", values=more, said=text, **about)
 
 
 def _writers(result: Filtering) -> Iterator[Measured]:
-    """Yield what a benchmark set of few writers costs."""
-    one = result.writers
+    """Yield comparisons of benchmark sets of few writers and of all writers."""
+    measures = result.writers
     about = {
         "where": f"{strong(result, 'mnist', 'open')}, {FEW} of {STYLES} clusters of "
         "handwriting in place of writers",
         "scale": scale(result),
     }
     for f in RULES:
-        everyone, few = one["accuracy"][:, 0, f - 1], one["accuracy"][:, 1, f - 1]
-        kept, foreign = one["own"][:, 1, f - 1], one["foreign"][:, 1, f - 1]
+        everyone = measures["accuracy"][:, 0, f - 1]
+        few = measures["accuracy"][:, 1, f - 1]
+        kept, foreign = measures["own"][:, 1, f - 1], measures["foreign"][:, 1, f - 1]
         for key, name, a, other, b in (
-            ("gain", "few writers", few, "all data", one["none"]),
+            ("gain", "few writers", few, "all data", measures["none"]),
             ("near", "few", few, "all", everyone),
             ("foreign", "few writers'", kept, "others'", foreign),
         ):
@@ -210,7 +212,7 @@ def _writers(result: Filtering) -> Iterator[Measured]:
 
 
 def _clients(result: Filtering) -> Iterator[Measured]:
-    """Yield what the paper's rule gains where clients are writers, as with FEMNIST."""
+    """Yield gains of the paper's rule by kind of client (class or writer)."""
     for d, deal in enumerate(DEALS):
         for a, way in enumerate(AVERAGING):
             none, paper = result.clients["accuracy"][:, d, a, :2].T

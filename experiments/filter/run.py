@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": PLAIN,
     "cnn": {"net": "cnn"},
 }
-"""What else is tried under strong open-set noise; the second with `--full`."""
+"""Variants of training under strong open-set noise; the second with `--full`."""
 
 BEST = ("open", "closed")
 """Kinds of noise for which other thresholds are tried beside the paper's."""
@@ -47,22 +47,22 @@ _OTHERS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filtering:
-    """What came of the experiments, for each of S seeds.
+    """Results of the filtering experiments, for each of S seeds.
 
     Attributes:
         seeds: `[S]`.
         full: Whether these are the larger experiments.
-        sizes: How large they are.
+        sizes: Sizes of the experiments.
         others: Names of the data sets that open-set noise comes from, by target.
-        noise: What `noise_seed` returns, stacked on a first axis of seeds, by target
+        noise: Results of `noise_seed`, stacked on a first axis of seeds, by target
             and kind of noise.
-        questions: What `questions_seed` returns, stacked likewise, by target.
-        variants: What `variant_seed` returns, stacked likewise, by target and name in
+        questions: Results of `questions_seed`, stacked likewise, by target.
+        variants: Results of `variant_seed`, stacked likewise, by target and name in
             `VARIANTS`.
-        best: What `best_seed` returns, stacked likewise, by target and kind in `BEST`.
-        writers: What `writers_seed` returns, stacked likewise.
+        best: Results of `best_seed`, stacked likewise, by target and kind in `BEST`.
+        writers: Results of `writers_seed`, stacked likewise.
         plain: As `noise`, by plain averaging, which is the paper's.
-        clients: What `clients_seed` returns, stacked likewise.
+        clients: Results of `clients_seed`, stacked likewise.
     """
 
     seeds: np.ndarray
@@ -127,7 +127,7 @@ def run_filtering(
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
         return folder / f"{name}-{seed}.npz", about | {"seed": seed}
 
-    found = each_seed(
+    results = each_seed(
         Work(experiments, (sizes, targets, variants)),
         seeds,
         file,
@@ -141,31 +141,33 @@ def run_filtering(
         sizes=sizes,
         others={target: _OTHERS[target] for target in targets},
         noise={
-            target: {kind: stacked(found[f"{target}-{kind}"]) for kind in KINDS}
+            target: {kind: stacked(results[f"{target}-{kind}"]) for kind in KINDS}
             for target in targets
         },
-        questions={target: stacked(found[f"{target}-questions"]) for target in targets},
+        questions={
+            target: stacked(results[f"{target}-questions"]) for target in targets
+        },
         variants={
-            target: {name: stacked(found[f"{target}-{name}"]) for name in variants}
+            target: {name: stacked(results[f"{target}-{name}"]) for name in variants}
             for target in targets
         },
         best={
-            target: {kind: stacked(found[f"{target}-best-{kind}"]) for kind in BEST}
+            target: {kind: stacked(results[f"{target}-best-{kind}"]) for kind in BEST}
             for target in targets
         },
-        writers=stacked(found["writers"]),
+        writers=stacked(results["writers"]),
         plain={
-            target: {kind: stacked(found[f"{target}-plain-{kind}"]) for kind in KINDS}
+            target: {kind: stacked(results[f"{target}-plain-{kind}"]) for kind in KINDS}
             for target in targets
         },
-        clients=stacked(found["clients"]),
+        clients=stacked(results["clients"]),
     )
 
 
 def experiments(
     sizes: FilterSizes, targets: Sequence[str], variants: Sequence[str]
 ) -> dict[str, Job]:
-    """Return what runs each experiment for a seed, by name."""
+    """Return the job of each experiment, a function of the seed, by name."""
     read = functools.cache(lambda name: _read(name, sizes.side))
 
     def job(

@@ -31,21 +31,26 @@ def noise_seed(
         the losses of the benchmark, clean and noisy samples, `[R, 3, bins]`; `values`
         of the first two thresholds, `[R, 2]`, with the second one's `band`, `[R, 2]`;
         `rounds_asked`, and `bytes_sent` of a client in a round at most, `[R]`; and
-        `by_source`, what the second keeps of each other data set, `[R, K]`, NaN where
-        it has none.
+        `by_source`, the share of each other data set that the second keeps, `[R, K]`,
+        NaN where it has none.
     """
     start = begin(target, others, sizes, seed)
-    found = []
+    by_ratio = []
     for ratio in sizes.ratios:
         scene = start.scene(kind, ratio)
-        found.append(measured(start, scene, start.train(scene.benchmark), sizes, seed))
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+        by_ratio.append(
+            measured(start, scene, start.train(scene.benchmark), sizes, seed)
+        )
+    return {
+        name: np.stack([measures[name] for measures in by_ratio])
+        for name in by_ratio[0]
+    }
 
 
 def questions_seed(
     target: Samples, others: Sequence[Samples], sizes: FilterSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Ask what the benchmark set must be like, under strong open-set noise.
+    """Vary the benchmark set's size and classes under strong open-set noise.
 
     Returns:
         By name: `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`;
@@ -72,9 +77,9 @@ def questions_seed(
         small = start.scene("open", strong, share)
         kept, _ = filtered(small, start.train(small.benchmark))
         sweep.append([])
-        for own in (kept[name] for name in FILTERS[:2]):
-            last = start.learn(small, own)[0].scores[-1]
-            sweep[-1].append([(~own)[~clean].mean(), own[clean].mean(), last])
+        for mask in (kept[name] for name in FILTERS[:2]):
+            last = start.learn(small, mask)[0].scores[-1]
+            sweep[-1].append([(~mask)[~clean].mean(), mask[clean].mean(), last])
 
     lacks = seed % (int(target[1].max()) + 1)
     without = take(scene.benchmark, np.flatnonzero(scene.benchmark[1] != lacks))

@@ -1,8 +1,8 @@
 """A benchmark set from few writers: clusters of handwriting stand in for writers.
 
-No data set that is prepared here records who wrote what. A writer slants, presses and
+No data set that is prepared here records its writers. A writer slants, presses and
 stretches all digits alike; so digits are clustered by slant, width of the stroke and
-width of the digit, each beside the usual one of its class, and a cluster is taken for
+width of the digit, each relative to the mean of its class, and a cluster is taken for
 a writer.
 """
 
@@ -19,10 +19,10 @@ from jaxsel.demo.scenes.thresholds import FILTERS, begin, filtered
 from jaxsel.demo.scenes.trainer import Samples, take
 
 STYLES, FEW = 20, 2
-"""How many clusters there are, and from how many the few writers' set is."""
+"""Number of clusters, and of clusters in the few writers' set."""
 
 SOURCES = ("all", "few")
-"""Whose samples the benchmark set holds: as many from all writers, and from few."""
+"""Origin of a benchmark set of fixed size: all writers, or few."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Styles:
     """Clusters of handwriting.
 
     Attributes:
-        means: Usual features of each class, `[C, 3]`.
+        means: Mean features of each class, `[C, 3]`.
         scale: Spread of each feature about these, `[3]`.
         centres: `[styles, 3]`.
     """
@@ -65,22 +65,24 @@ def handwriting(x: np.ndarray) -> np.ndarray:
     tall = np.maximum((by_row * down**2).sum(1) / ink, 1e-9)
     wide = np.maximum((by_column * aside**2).sum(1) / ink, 1e-9)
     both = np.einsum("nij,ni,nj->n", x, down, aside) / ink
+    # Total variation measures the outline, and ink over outline the stroke's width.
     contrast = sum(np.abs(np.diff(x, axis=axis)).sum((1, 2)) for axis in (1, 2))
+    # Slant is the regression of columns on rows; the sign makes rows point upwards.
     return np.stack(
         [-both / tall, ink / np.maximum(contrast, 1e-9), np.sqrt(wide / tall)], axis=1
     )
 
 
 def cluster(samples: Samples, styles: int, seed: int) -> Styles:
-    """Cluster samples by their handwriting, classes apart."""
+    """Cluster samples by their handwriting, relative to the mean of their class."""
     from sklearn.cluster import KMeans
 
     x, y = handwriting(samples[0]), samples[1]
     means = np.stack([x[y == c].mean(0) for c in range(int(y.max()) + 1)])
     beside = x - means[y]
     scale = np.maximum(beside.std(0), 1e-9)
-    found = KMeans(styles, n_init="auto", random_state=seed).fit(beside / scale)
-    return Styles(means, scale, found.cluster_centers_)
+    kmeans = KMeans(styles, n_init="auto", random_state=seed).fit(beside / scale)
+    return Styles(means, scale, kmeans.cluster_centers_)
 
 
 def writers_seed(
@@ -103,8 +105,8 @@ def writers_seed(
     styles = cluster(target, STYLES, seed)
     rng = np.random.default_rng([seed, 0])
     order = rng.permutation(len(target[1]))
-    reserve, rest = (take(target, rows) for rows in np.array_split(order, 2))
-    start = begin(rest, others, sizes, seed)
+    reserve, for_clients = (take(target, rows) for rows in np.array_split(order, 2))
+    start = begin(for_clients, others, sizes, seed)
     scene = start.scene("open", max(sizes.ratios))
     few = rng.permutation(STYLES)[:FEW]
     wanted = len(scene.benchmark[1])
@@ -115,23 +117,25 @@ def writers_seed(
         )
     clean = scene.clean
     of_few = np.isin(styles.of(take(scene.samples, np.flatnonzero(clean))), few)
-    found: dict[str, list[list[float]]] = {
+    figures: dict[str, list[list[float]]] = {
         name: [] for name in ("removed", "own", "foreign", "accuracy")
     }
     models = []
     for rows in (np.arange(wanted), theirs[:wanted]):
         benchmark = take(reserve, rows)
-        one = dataclasses.replace(scene, benchmark=benchmark)
+        with_benchmark = dataclasses.replace(scene, benchmark=benchmark)
         bench = start.train(benchmark)
-        kept = [filtered(one, bench)[0][name] for name in FILTERS[:2]]
-        found["removed"].append([(~own)[~clean].mean() for own in kept])
-        found["own"].append([own[clean][of_few].mean() for own in kept])
-        found["foreign"].append([own[clean][~of_few].mean() for own in kept])
-        found["accuracy"].append([start.learn(one, own)[0].scores[-1] for own in kept])
+        kept = [filtered(with_benchmark, bench)[0][name] for name in FILTERS[:2]]
+        figures["removed"].append([(~mask)[~clean].mean() for mask in kept])
+        figures["own"].append([mask[clean][of_few].mean() for mask in kept])
+        figures["foreign"].append([mask[clean][~of_few].mean() for mask in kept])
+        figures["accuracy"].append(
+            [start.learn(with_benchmark, mask)[0].scores[-1] for mask in kept]
+        )
         models.append(bench.net.right(*scene.test).mean())
-    whole = np.ones(len(clean), bool)
-    return jax.tree.map(np.array, found, is_leaf=lambda x: isinstance(x, list)) | {
+    all_rows = np.ones(len(clean), bool)
+    return jax.tree.map(np.array, figures, is_leaf=lambda x: isinstance(x, list)) | {
         "benchmark": np.array(models),
-        "none": np.array(start.learn(scene, whole)[0].scores[-1]),
+        "none": np.array(start.learn(scene, all_rows)[0].scores[-1]),
         "ideal": np.array(start.learn(scene, clean)[0].scores[-1]),
     }

@@ -1,4 +1,4 @@
-"""Theorems 3 and 4: how far apart can values be where no point can matter much?
+"""Theorems 3 and 4: bounds on the difference of values for stable learners.
 
 Both are tried on learners whose values have a closed form, so that nothing is sampled:
 a private majority vote, a mean, and a sum that is cut off. Bounds are taken as they are
@@ -31,8 +31,8 @@ class Differences:
 
     Attributes:
         n: Training points, `[cases]`.
-        loo: Of leave-one-out values, `[cases]`.
-        shapley: Of Shapley values, `[cases]`.
+        loo: Difference of leave-one-out values, `[cases]`.
+        shapley: Difference of Shapley values, `[cases]`.
         loo_bound: `[cases]`.
         shapley_bound: `[cases]`.
     """
@@ -45,16 +45,16 @@ class Differences:
 
 
 def vote_utility(votes: np.ndarray, n: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return how often a private vote is right, less 1.
+    """Return the probability that a private vote is right, less 1.
 
-    The vote says what more than half of n labels say, after Laplace noise was added to
-    the share of them. A changed label moves that share by 1 / n, so that the vote is
+    The vote is the majority of n labels, after Laplace noise was added to the share of
+    right ones. A changed label moves that share by 1 / n, so that the vote is
     (1 / (n scale), 0)-differentially private.
 
     Args:
-        votes: How many of the labels are right.
-        n: Of how many; 1 or more.
-        scale: Of the noise.
+        votes: Number of right labels.
+        n: Number of labels; 1 or more.
+        scale: Scale of the noise.
     """
     lead = votes / n - 0.5
     tail = np.exp(-np.abs(lead) / scale) / 2
@@ -71,10 +71,9 @@ def private_differences(
 
     Args:
         n: Training points; two or more, both kinds of them.
-        share: Of right labels; one point at least is wrong, and one right.
-        scale: Of the noise, the same for all sizes, so that privacy is lost on small
-            sets; or
-        epsilon: the privacy loss, the same for all sizes.
+        share: Share of right labels; one point at least is wrong, and one right.
+        scale: Scale of the noise for all sizes, so that privacy is lost on small sets.
+        epsilon: Privacy loss for all sizes, in place of `scale`.
 
     Returns:
         The difference of a right and a wrong point in leave-one-out and in Shapley
@@ -85,8 +84,9 @@ def private_differences(
     def noise(size: np.ndarray) -> np.ndarray:
         return 1 / (size * epsilon) if epsilon else np.full(size.shape, scale)
 
-    # A set T of k points of the n - 2 that are left has so many right ones, and then
-    # gains one more point.
+    # A set T of k of the other n - 2 points has `votes` right labels. The values of a
+    # right and a wrong point differ by U(T + right) - U(T + wrong), averaged over T:
+    # leave-one-out takes k = n - 2 alone, Shapley the mean over all k.
     others = np.arange(n - 1)
     k, votes = others[:, None], others[None]
     chance = _hypergeometric(n - 2, right - 1, k, votes)
@@ -141,7 +141,7 @@ def stable_differences(n: int, learner: str) -> tuple[float, float, float, float
 
 
 def constant_learner(n: int) -> tuple[float, float]:
-    """Return a leave-one-out value and Theorem 3's bound, for a learner of no data.
+    """Return a leave-one-out value and Theorem 3's bound, for a data-free learner.
 
     Its model depends on the number of points only, and is wrong for odd ones. So it is
     (0, 0)-private, and the theorem's bound on every value is 0.
@@ -194,12 +194,14 @@ def _hypergeometric(
     points: int, right: int, drawn: np.ndarray, among: np.ndarray
 ) -> np.ndarray:
     """Return hypergeometric probabilities; `drawn` and `among` broadcast."""
+    # logs[n] = log n!; products of factorials would overflow.
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, points + 1)))])
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
         inside = (k >= 0) & (k <= n)
-        at = np.where(inside, k, 0)
-        return np.where(inside, logs[n] - logs[at] - logs[n - at], -np.inf)
+        # Outside the support any valid index serves: the result is masked below.
+        index = np.where(inside, k, 0)
+        return np.where(inside, logs[n] - logs[index] - logs[n - index], -np.inf)
 
     log = choose(right, among) + choose(points - right, drawn - among)
     return np.exp(log - choose(points, drawn))

@@ -48,7 +48,7 @@ _BUYS = ("KNN-Shapley", "KNN-LOO", "TMC-Shapley", "LOO")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large the applications are.
+    """Sizes of the applications.
 
     Attributes:
         n: Training points.
@@ -57,7 +57,7 @@ class Sizes:
         pool: Points on offer in the acquisition.
         rounds: Purchases, of 50 points each.
         width: Components that tables and texts are projected to.
-        samples: Of the values that are sampled, for ten classes.
+        samples: Number of samples of sampled values, for ten classes.
         bayes: The same for naive Bayes, which is cheaper.
         two: The same for two classes, which are cheaper still.
     """
@@ -101,7 +101,7 @@ TITLES = {
 
 
 def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
-    """Return what runs each application for a seed; data are read when first needed."""
+    """Return the job of each application; data are read when first needed."""
     mnist, fashion, eights = (
         functools.cache(part)
         for part in (
@@ -145,10 +145,10 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
             samples=sizes.bayes,
         )
     # The word needs more pixels than values see.
-    whole = functools.cache(lambda: pictures("fashion_mnist", 28))
+    full_size = functools.cache(lambda: pictures("fashion_mnist", 28))
     small = lambda x: shrink(x, SIDE).reshape(len(x), -1)
     jobs["pattern-test"] = lambda s, key: marked(
-        whole(), sizes, key, pattern="text", embed=small
+        full_size(), sizes, key, pattern="text", embed=small
     )
     if sizes == FULL:
         jobs["pattern-mnist"] = lambda s, key: marked(mnist(), sizes, key)
@@ -174,7 +174,7 @@ def applications(sizes: Sizes, *, with_texts: bool) -> dict[str, Job]:
 
 
 def accelerated() -> bool:
-    """Return whether there is an accelerator, without which networks are left out."""
+    """Return whether there is an accelerator; without one networks are left out."""
     return jax.default_backend() != "cpu"
 
 
@@ -216,7 +216,7 @@ def noisy(
     samples: Samples | None = None,
     embed: Embed | None = None,
 ) -> Curves:
-    """Find wrong labels by all values, once."""
+    """Detect wrong labels by all values, for one seed."""
     learner = logistic() if learner is None else learner
     return noisy_labels(
         part.x,
@@ -241,7 +241,7 @@ def marked(
     learner: Learner | None = None,
     embed: Embed | None = None,
 ) -> Curves:
-    """Find samples with a mark by all values, once."""
+    """Detect samples with a mark by all values, for one seed."""
     return pattern_watermark_detection(
         part.x,
         part.y,
@@ -267,7 +267,7 @@ def planted(
     learner: Learner = EXACT,
     embed: Embed | None = None,
 ) -> Curves:
-    """Find samples of another source by all values, once."""
+    """Detect samples of another source by all values, for one seed."""
     return instance_watermark_detection(
         part.x,
         part.y,
@@ -290,7 +290,7 @@ def summary(
     samples: Samples | None = None,
     **options: Any,
 ) -> Curves:
-    """Remove the lowest values of each kind, once."""
+    """Summarise by removing the lowest values of each kind, for one seed."""
     return summarisation(
         part.x,
         part.y,
@@ -305,7 +305,7 @@ def summary(
 
 
 def bought(part: Part, sizes: Sizes, key: jax.Array, **options: Any) -> Curves:
-    """Buy by predicted values, once."""
+    """Acquire points by predicted values, for one seed."""
     capacity = 100 + 50 * sizes.rounds
 
     def retrained(

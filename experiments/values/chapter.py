@@ -41,7 +41,7 @@ from .words import WORDS
 
 
 def study_chapter(result: Study) -> Chapter:
-    """Tell what came of the experiments, and which of the study's claims hold."""
+    """Return the chapter on the study: its claims with verdicts, figures and tables."""
     names, claims = [*result.applications], study_claims(result)
     untested = untested_table(claims)
     detected = [n for n in names if n.split("-")[0] in ("noisy", "pattern", "instance")]
@@ -142,7 +142,7 @@ def _pretrained(result: Study) -> list[Any]:
 
 
 def study_tally(result: Study) -> str:
-    """Count claims by where they hold."""
+    """Count claims by the settings in which they hold."""
     return tally(study_claims(result))
 
 
@@ -247,7 +247,7 @@ def _bound_words() -> str:
 
 def _method(result: Study) -> str:
     sizes = result.sizes
-    some, two, bayes = sizes.samples, sizes.two, sizes.bayes
+    samples, two, bayes = sizes.samples, sizes.two, sizes.bayes
     n = len(result.seeds)
     return (
         f"All figures are of {n} seed{'s' if n > 1 else ''}; each deals training, "
@@ -260,11 +260,12 @@ def _method(result: Study) -> str:
         f"{WORDS} weights of words. K is 5. "
         "Values that train again use logistic regression, naive Bayes for digits, "
         "posts and the acquisition: "
-        f"{some.permutations} permutations of TMC-Shapley ({bayes.permutations} for "
+        f"{samples.permutations} permutations of TMC-Shapley ({bayes.permutations} for "
         f"digits and posts, {two.permutations} with two classes), truncated at 5 %; "
-        f"{some.passes} passes of G-Shapley; {some.coalitions:,} coalitions of Banzhaf "
-        f"({two.coalitions:,} with two classes); {some.bags} bags of Data-OOB. They "
-        "would be better with more, and cost more. Test accuracies are of logistic "
-        "regression, of a perceptron for pattern watermarks, where the mark stands for "
-        "the next class. Sizes and penalties were settled on seed 100 and those after."
+        f"{samples.passes} passes of G-Shapley; {samples.coalitions:,} coalitions of "
+        f"Banzhaf ({two.coalitions:,} with two classes); {samples.bags} bags of "
+        "Data-OOB. They would be better with more, and cost more. Test accuracies are "
+        "of logistic regression, of a perceptron for pattern watermarks, where the "
+        "mark stands for the next class. Sizes and penalties were settled on seed 100 "
+        "and those after."
     )

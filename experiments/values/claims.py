@@ -210,6 +210,6 @@ CLAIMS: Mapping[str, Stated] = {
 
 
 def study_claims(result: Study) -> list[Claim]:
-    """Judge the study's claims, those of one kind of experiment at 5 % together."""
+    """Judge the study's claims, each family at 5 % together."""
     claims = judge(CLAIMS, [*on_applications(result), *on_the_rest(result)])
     return [*claims, *settle([*bound_findings(), *pretrained_findings(result)])]

@@ -26,7 +26,7 @@ _STABLE = "Theorem 4, a mean and a clipped sum"
 
 @functools.cache
 def _every_private() -> Differences:
-    """Join the cases of `private_cases`; each run through `SIZES` is a series."""
+    """Join the cases of `private_cases`, in series of `SIZES`."""
     parts = private_cases().values()
     return Differences(
         *(
@@ -87,7 +87,7 @@ def bound_findings() -> list[Finding]:
 
 
 def bound_table() -> Table:
-    """Show the differences and bounds of stable learners at some sizes."""
+    """Tabulate the differences and bounds of stable learners at some sizes."""
     cases = stable_cases()
     columns = (cases.loo, cases.loo_bound, cases.shapley, cases.shapley_bound)
     names = np.repeat(STABLE, len(SIZES))

@@ -1,4 +1,4 @@
-"""What KNN-Shapley gains from features that were pretrained on other images."""
+"""Gains of KNN-Shapley from features that were pretrained on other images."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def pretrained_findings(result: Study) -> list[Finding]:
         return []
     auc = {setting: areas(result, setting) for setting in SETTINGS}
     noisy, instance = auc["noisy"], auc["instance"]
-    some = lambda figures, methods, space: {m: figures[m, space] for m in methods}
+    pick = lambda figures, methods, space: {m: figures[m, space] for m in methods}
     knn = ("KNN-Shapley", "KNN-LOO")
-    alike = some(noisy, (*knn, *AGAIN), "features")
-    mixed = some(noisy, knn, "features") | some(noisy, AGAIN, "pixels")
+    alike = pick(noisy, (*knn, *AGAIN), "features")
+    mixed = pick(noisy, knn, "features") | pick(noisy, AGAIN, "pixels")
     marks = (MAX, *knn)
-    foreign = some(instance, marks, "features")
+    foreign = pick(instance, marks, "features")
     return [
         _pixels(noisy, "noisy", "KNN-Shapley", "wrong labels"),
         _first(
             "KNN-Shapley of features finds more wrong labels than KNN-LOO of features",
             "noisy",
-            some(noisy, knn, "features"),
+            pick(noisy, knn, "features"),
         ),
         _first(
             "KNN-Shapley of features finds more than all others, which train on pixels",
@@ -63,18 +63,18 @@ def pretrained_findings(result: Study) -> list[Finding]:
             f"{MAX} of features finds more foreign samples than all others, which "
             "train on pixels",
             "instance",
-            foreign | some(instance, AGAIN, "pixels"),
+            foreign | pick(instance, AGAIN, "pixels"),
         ),
         _first(
             f"{MAX} finds more foreign samples than all others, where all see features",
             "instance",
-            foreign | some(instance, AGAIN, "features"),
+            foreign | pick(instance, AGAIN, "features"),
         ),
     ]
 
 
 def pretrained_table(result: Study) -> Table:
-    """Show the AUC of every value by what it sees."""
+    """Tabulate the AUC of every value on features and on pixels."""
     by = {setting: areas(result, setting) for setting in SETTINGS}
     methods = [*dict.fromkeys(method for method, _ in COLUMNS if method != RANDOM)]
     accuracy = result.pretrained["accuracy"].mean(0)
@@ -110,8 +110,8 @@ def pretrained_table(result: Study) -> Table:
 
 def pretrained_figure(result: Study, setting: str) -> Figure:
     """Draw Figure 2a or 2b: the share found by the share inspected."""
-    at = SETTINGS.index(setting)
-    shares = result.pretrained["curves"][:, at]
+    index = SETTINGS.index(setting)
+    shares = result.pretrained["curves"][:, index]
     shown = {
         f"{method}, {space}" if space else method: shares[:, i]
         for i, (method, space) in enumerate(COLUMNS)
@@ -131,7 +131,7 @@ def pretrained_figure(result: Study, setting: str) -> Figure:
         percent_x=True,
         ticks=(),
     )
-    number = "ab"[at]
+    number = "ab"[index]
     return figure_of(curves, tuple(shown), f"Figure 2{number}: {WHERE[setting]}")
 
 

@@ -12,7 +12,7 @@ from jaxsel.tasks import Curves
 
 def packed(curves: Curves) -> dict[str, Any]:
     """Return the curves of one seed as arrays by name, for a file."""
-    found: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         "name": curves.name,
         "x": curves.x,
         "labels": (curves.xlabel, curves.ylabel),
@@ -20,16 +20,16 @@ def packed(curves: Curves) -> dict[str, Any]:
         "ticks": np.array(curves.ticks, dtype="U"),
     }
     for method, curve in curves.curves.items():
-        found[f"curve/{method}"] = curve[0]
+        arrays[f"curve/{method}"] = curve[0]
         for measure, numbers in curves.summary[method].items():
-            found[f"summary/{method}/{measure}"] = numbers[0]
-    return found | {
+            arrays[f"summary/{method}/{measure}"] = numbers[0]
+    return arrays | {
         f"reference/{name}": numbers[0] for name, numbers in curves.reference.items()
     }
 
 
 def unpacked(runs: Sequence[Mapping[str, Any]]) -> Curves:
-    """Return the curves of several seeds, from what `packed` returned for each."""
+    """Return the curves of several seeds from the arrays of `packed` for each."""
     first = runs[0]
 
     def under(prefix: str) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The study's data: small pictures, a census table, texts, and what embeds them."""
+"""The study's data: small pictures, a census table, texts, and their embeddings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LENGTH = 48
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-    """Principal components of other data than those that are valued.
+    """Principal components of held-out data, which are never valued.
 
     Attributes:
         mean: `[d]`.
@@ -53,9 +53,9 @@ def project(other: np.ndarray, width: int) -> Projection:
 
 
 def shrink(x: np.ndarray, side: int) -> np.ndarray:
-    """Return grey images in 0..1 with that many pixels along a side, `[n, s, s, 1]`.
+    """Return grey images in 0..1 with `side` pixels along a side, `[n, s, s, 1]`.
 
-    They are averaged over squares, with a black margin where a side does not divide.
+    Squares are averaged, after padding with black to a multiple of `side`.
     """
     images = np.asarray(x, np.float32).reshape(len(x), *x.shape[1:3])
     if x.dtype == np.uint8:
@@ -71,7 +71,7 @@ def pictures(name: str, side: int = SIDE, *, crop: int = 0) -> Part:
     """Return MNIST or Fashion-MNIST, shrunk; other data are the first rows.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         side: Pixels along a side.
         crop: Pixels to cut off at each edge beforehand.
     """
@@ -82,7 +82,7 @@ def pictures(name: str, side: int = SIDE, *, crop: int = 0) -> Part:
 
 
 def census() -> Part:
-    """Return Adult, its numbers scaled by the mean and deviation of other rows."""
+    """Return Adult, its numbers standardised by other rows."""
     data = load("adult", split="train")
     x, y = np.asarray(data.x, np.float32).copy(), np.asarray(data.y)
     other = x[:_OTHER]

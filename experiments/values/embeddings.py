@@ -38,18 +38,18 @@ def images_seed(
     n_val: int,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Compare embeddings of six classes of Fashion-MNIST once.
+    """Compare embeddings of six classes of Fashion-MNIST for one seed.
 
-    Networks see the other four classes, or MNIST; components are of other images of
-    the six classes; encoders were pretrained on other data sets.
+    Networks train on the other four classes, or on MNIST, and principal components on
+    other images of the six classes; encoders were pretrained on other data sets.
 
     Args:
         fashion: Images; those that may be valued are the encoded rows of `ROWS`.
-        mnist: Likewise, for a network.
+        mnist: Images of MNIST, for a network.
         pretrained: The same rows of the six classes by all `ENCODERS`, or None.
         n: Training points.
         n_val: Validation points.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         "auc", `[measures, embeddings]`, of finding 10 % wrong labels; "counts",
@@ -99,7 +99,7 @@ def images_seed(
 def texts_seed(
     parts: Mapping[str, Part], *, n: int, n_val: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Compare two embeddings of film reviews once: see `images_seed`."""
+    """Compare two embeddings of film reviews for one seed, as `images_seed`."""
     first = parts[TEXTS[0]]
     width = first.x.shape[1]
     both = Part(
@@ -128,16 +128,16 @@ def _compare(
     order = np.asarray(jax.random.permutation(key, len(part.y)))[: n + n_val]
     x, y = part.x[order], part.y[order]
     classes = int(part.y.max()) + 1
-    given, wrong = (
+    labels, wrong = (
         np.asarray(a) for a in flip_labels(flips, y[:n], 0.1, n_classes=classes)
     )
     auc = np.zeros((len(MEASURES), len(embeds)))
     counts, tops, best = [], [], []
     for j, embed in enumerate(embeds.values()):
-        seen = np.asarray(embed(x), np.float32)
-        halves = seen[:n], seen[n:]
+        features = np.asarray(embed(x), np.float32)
+        halves = features[:n], features[n:]
         for i, function in enumerate((jaxsel.knn_shapley, jaxsel.knn_loo)):
-            values = function(halves[0], given, halves[1], y[n:], k=5).values
+            values = function(halves[0], labels, halves[1], y[n:], k=5).values
             auc[i, j] = detection_curve(np.asarray(values, np.float64), wrong).auc
         right = jaxsel.knn_shapley(halves[0], y[:n], halves[1], y[n:], k=5)
         tops.append(np.asarray(right.top(round(_KEPT * n))))
@@ -153,7 +153,7 @@ def _compare(
 
 
 def names_of(kind: str, embedded: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the embeddings that results hold, stacked over seeds."""
+    """Return the names of the embeddings in results, stacked over seeds."""
     if kind == "texts":
         return TEXTS
     return IMAGES if embedded["auc"].shape[-1] == len(IMAGES) else PRETRAINED
@@ -164,7 +164,7 @@ def top_overlap(counts: np.ndarray, top: int = TOP) -> np.ndarray:
 
     Args:
         counts: `[embeddings, classes]`; ties go to the class of lower number.
-        top: How many classes are top; at random `top / classes` are shared.
+        top: Number of top classes; at random `top / classes` are shared.
     """
     best = np.argsort(-counts, axis=1, kind="stable")[:, :top]
     return np.array([[len(np.intersect1d(a, b)) / top for b in best] for a in best])
@@ -174,10 +174,10 @@ def correlation(counts: np.ndarray) -> float:
     """Return the mean Spearman correlation of class counts over pairs of embeddings."""
     from scipy.stats import ConstantInputWarning, spearmanr
 
-    found = []
+    rhos = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantInputWarning)
         for i in range(len(counts)):
             for j in range(i):
-                found.append(float(spearmanr(counts[i], counts[j])[0]))  # pyright: ignore
-    return float(np.nanmean(found))
+                rhos.append(float(spearmanr(counts[i], counts[j])[0]))  # pyright: ignore
+    return float(np.nanmean(rhos))

@@ -63,8 +63,14 @@ def embedding_figure(result: Study) -> Figure:
         ax = figure.subplots()
         for i, (name, marker) in enumerate(zip(MEASURES, "os", strict=True)):
             places = np.arange(len(names)) + 0.15 * (2 * i - 1)
-            at = np.broadcast_to(places, auc[:, i].shape)
-            ax.plot(at.ravel(), auc[:, i].ravel(), marker, color=COLORS[i], label=name)
+            positions = np.broadcast_to(places, auc[:, i].shape)
+            ax.plot(
+                positions.ravel(),
+                auc[:, i].ravel(),
+                marker,
+                color=COLORS[i],
+                label=name,
+            )
         ax.set_xticks(range(len(names)), [n.replace(", ", ",\n") for n in names])
         ax.axhline(0.5, color=COLORS[-1], linewidth=0.8)
         ax.set(ylabel="AUC of wrong labels", ylim=(0.45, 1.02))
@@ -86,9 +92,9 @@ def embedding_figure(result: Study) -> Figure:
 
 def gallery_figure(result: Study) -> Figure:
     """Draw the images of the highest values by embedding, and count their classes."""
-    one = result.embeddings["images"]
-    names = names_of("images", one)
-    gallery, counts = one["gallery"][0], one["counts"]
+    embedded = result.embeddings["images"]
+    names = names_of("images", embedded)
+    gallery, counts = embedded["gallery"][0], embedded["counts"]
     figure = new_figure()
     figure.set_size_inches(7.0, 0.75 * len(names))
     with style():

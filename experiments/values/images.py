@@ -1,4 +1,4 @@
-"""Images beside the features of encoders that were pretrained on others."""
+"""Images with features of encoders that were pretrained on other images."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
     """Rows of a training set that are encoded.
 
     Attributes:
-        other: How many of the first rows choose metrics and components.
+        other: Number of first rows, which choose metrics and components.
         start: The first row that may be valued.
         stop: The row after the last one.
     """
@@ -64,7 +64,7 @@ class Encoded:
         x: `[n, h, w]`, in 0..1.
         y: `[n]`.
         features: `[n, H]` by encoder.
-        other: How many rows are never valued.
+        other: Number of first rows, which are never valued.
     """
 
     x: np.ndarray
@@ -89,8 +89,8 @@ def encoded(
     """Return the rows of `ROWS`, encoded once and kept on disk.
 
     Args:
-        name: Of the data set.
-        encoders: Of `ENCODERS`; prepared.
+        name: Name of the data set.
+        encoders: Names in `ENCODERS`, of prepared encoders.
         classes: Only classes below this number; all if None.
         progress: Whether to show a bar.
     """
@@ -105,15 +105,15 @@ def encoded(
 
     def encode(encoder: str) -> np.ndarray:
         # Applications need the first encoder's features of all rows: kept once for all.
-        some = np.ones(len(y), bool) if encoder == FIRST else wanted
+        selected = np.ones(len(y), bool) if encoder == FIRST else wanted
         features = image_features(
-            x[some],
+            x[selected],
             prepare_model(encoder),
             side=ENCODERS[encoder].side,
             cache=cache_folder("features"),
             progress=progress,
         )
-        return features[wanted[some]]
+        return features[wanted[selected]]
 
     return Encoded(
         x=x[wanted].reshape(wanted.sum(), *x.shape[1:3]).astype(np.float32) / 255,

@@ -15,7 +15,7 @@ HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
 UNTESTED = "not tested here"
 LEVEL = 0.05
 TESTED, COUNTED, NONE = "t-test", "none, counted", "none"
-"""How a claim was judged: by t-tests over seeds, by counting cases, or not at all."""
+"""Kind of test: t-tests over seeds, counted cases, or none."""
 
 
 class Evidence(NamedTuple):
@@ -24,8 +24,8 @@ class Evidence(NamedTuple):
     Attributes:
         holds: For the claim.
         fails: Against it.
-        tests: How many t-tests these were joined from.
-        n: Over how many seeds; 0 where that is not known.
+        tests: Number of t-tests these were joined from.
+        n: Number of seeds; 0 if unknown.
     """
 
     holds: float
@@ -41,20 +41,20 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A claim with the evidence on it, before it is judged beside others.
+    """A claim with its evidence, before correction for other claims.
 
     Attributes:
         family: Claims of one family are corrected together.
         text: The claim.
-        where: On which data.
-        scale: How much of it, and by what features or models.
+        where: The data.
+        scale: Number of points, and features or models.
         measured: Figures that it is judged by.
         evidence: P-values; or the verdict, where cases were counted or nothing was
             tested, see `untested`.
         test: One of `TESTED` and `COUNTED`; `NONE` where nothing was tested.
         if_fails: Said after the figures if the claim does not hold.
-        place: Where in the paper it stands.
-        differs: What is done otherwise than there.
+        place: Place in the paper.
+        differs: Differences from the paper.
     """
 
     family: str
@@ -71,21 +71,21 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of the paper's, beside what was measured.
+    """A judged claim of the paper, with its measurement, test and verdict.
 
     Attributes:
         text: The claim.
-        where: On which data.
-        scale: How much of it, and by what features or models: a verdict is about these
-            only, not about the paper's.
+        where: The data.
+        scale: Number of points, and features or models: a verdict is about these only,
+            not about the paper's.
         measured: Figures that it was judged by.
-        test: Which tests, over how many seeds, and among how many claims they are
-            corrected; or that there was none.
+        test: The tests, the number of seeds, and the number of claims they are
+            corrected for; or that there was none.
         p: Its p-value, for or against the claim, times Holm's factor; None where
             nothing was tested.
         verdict: `HOLDS`, `FAILS`, `OPEN`, or `UNTESTED` with the reason.
-        place: Where in the paper it stands; "" where that is not given.
-        differs: What is done otherwise than there.
+        place: Place in the paper; "" if not given.
+        differs: Differences from the paper.
     """
 
     text: str
@@ -103,33 +103,35 @@ def settle(findings: Sequence[Finding]) -> list[Claim]:
     """Judge claims at 5 % for all tests of a family together, by Holm's method."""
     ps: list[float | None] = [None] * len(findings)
     families: dict[str, dict[int, float]] = {}
-    for i, one in enumerate(findings):
-        if isinstance(one.evidence, Evidence):
-            families.setdefault(one.family, {})[i] = one.evidence.p
+    for i, finding in enumerate(findings):
+        if isinstance(finding.evidence, Evidence):
+            families.setdefault(finding.family, {})[i] = finding.evidence.p
     for raw in families.values():
         for i, p in zip(raw, holm([*raw.values()]), strict=True):
             ps[i] = p
     sizes = {family: len(raw) for family, raw in families.items()}
-    verdicts = [verdict(one.evidence, p) for one, p in zip(findings, ps, strict=True)]
+    verdicts = [
+        verdict(finding.evidence, p) for finding, p in zip(findings, ps, strict=True)
+    ]
     return [
         Claim(
-            text=one.text,
-            where=one.where,
-            scale=one.scale,
-            measured=one.measured + (one.if_fails if said == FAILS else ""),
-            test=_test(one, sizes.get(one.family, 0)),
+            text=finding.text,
+            where=finding.where,
+            scale=finding.scale,
+            measured=finding.measured + (finding.if_fails if outcome == FAILS else ""),
+            test=_test(finding, sizes.get(finding.family, 0)),
             p=p,
-            verdict=said,
-            place=one.place,
-            differs=one.differs,
+            verdict=outcome,
+            place=finding.place,
+            differs=finding.differs,
         )
-        for one, p, said in zip(findings, ps, verdicts, strict=True)
+        for finding, p, outcome in zip(findings, ps, verdicts, strict=True)
     ]
 
 
 def tally(claims: Sequence[Claim]) -> str:
     """Count the verdicts."""
-    found = Counter(
+    counts = Counter(
         UNTESTED if claim.verdict.startswith(UNTESTED) else claim.verdict
         for claim in claims
     )
@@ -139,36 +141,37 @@ def tally(claims: Sequence[Claim]) -> str:
         OPEN: "can't be told",
         UNTESTED: "are not tested here",
     }
-    return listed([f"{found[v]} {words[v]}" for v in words if found[v]])
+    return listed([f"{counts[v]} {words[v]}" for v in words if counts[v]])
 
 
-def _test(one: Finding, family: int) -> str:
-    """Say by what a claim was judged, in a family of so many that were tested."""
-    if isinstance(one.evidence, str):
-        return NONE if one.evidence.startswith(UNTESTED) else one.test
-    tests, n = one.evidence.tests, one.evidence.n
-    said = one.test if tests == 1 else f"{tests} {one.test}s"
+def _test(finding: Finding, family: int) -> str:
+    """Describe the test of a claim, and the size of its family for Holm's method."""
+    if isinstance(finding.evidence, str):
+        return NONE if finding.evidence.startswith(UNTESTED) else finding.test
+    tests, n = finding.evidence.tests, finding.evidence.n
+    text = finding.test if tests == 1 else f"{tests} {finding.test}s"
     if n:
-        said += f", {n} seed{'s' if n > 1 else ''}"
-    return said + (f", Holm of {family}" if family > 1 else "")
+        text += f", {n} seed{'s' if n > 1 else ''}"
+    return text + (f", Holm of {family}" if family > 1 else "")
 
 
 def untested(reason: str) -> str:
-    """Return the verdict on a claim on which an experiment does not bear."""
+    """Return the verdict on a claim that is not tested, with the reason."""
     return f"{UNTESTED}, because {reason}"
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return p-values that are adjusted for each other by Holm's method."""
+    """Return p-values adjusted for multiple tests by Holm's method."""
     order = np.argsort(ps, kind="stable")
     factors = np.arange(len(ps), 0, -1)
-    found = np.empty(len(ps))
-    found[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
-    return np.minimum(found, 1).tolist()
+    adjusted = np.empty(len(ps))
+    # Step-down: no adjusted p-value is below the one of a smaller p-value.
+    adjusted[order] = np.maximum.accumulate(np.asarray(ps)[order] * factors)
+    return np.minimum(adjusted, 1).tolist()
 
 
 def verdict(evidence: Evidence | str, p: float | None = None) -> str:
-    """Return what evidence tells at 5 %.
+    """Return the verdict on evidence at the 5 % level.
 
     Args:
         evidence: P-values, or a verdict already.
@@ -205,7 +208,9 @@ def below(differences: np.ndarray, most: float) -> Evidence:
 
 
 def within(differences: np.ndarray, margin: float) -> Evidence:
-    """Test that a mean is as good as zero: no further from it than a margin."""
+    """Test that a mean is equivalent to zero, within a margin."""
+    # Two one-sided tests (TOST). The mean leaves the margin on one side at most, so at
+    # most one of the `fails` is below 1, and their minimum needs no correction.
     low, high = above(differences, -margin), below(differences, margin)
     holds, fails = max(low.holds, high.holds), min(low.fails, high.fails)
     return Evidence(holds, fails, tests=2, n=low.n)
@@ -216,6 +221,7 @@ def every(parts: Sequence[Evidence]) -> Evidence:
 
     It holds if each part does, and fails with one of them, at 5 % for all parts.
     """
+    # Intersection-union for `holds`, which needs no correction; Bonferroni for `fails`.
     least = min(part.fails for part in parts)
     return Evidence(
         max(part.holds for part in parts),
@@ -236,7 +242,7 @@ def best(figures: Mapping[str, np.ndarray], name: str) -> Evidence:
 
 
 def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
-    """Return which methods are significantly above another, at 5 % for all together."""
+    """Return the methods that are significantly above another, at 5 % together."""
     others = [m for m in figures if m != name]
     ps = [len(others) * above(figures[m] - figures[name]).holds for m in others]
     return [m for m, p in zip(others, ps, strict=True) if p <= LEVEL]
@@ -245,12 +251,12 @@ def beaten_by(figures: Mapping[str, np.ndarray], name: str) -> list[str]:
 def groups(
     figures: Mapping[str, np.ndarray], upper: list[str], lower: list[str]
 ) -> Evidence:
-    """Test that each of some methods is above each of others."""
+    """Test that each of `upper` is above each of `lower`."""
     return every([above(figures[a] - figures[b]) for a in upper for b in lower])
 
 
 def gap(name: str, a: np.ndarray, other: str, b: np.ndarray) -> str:
-    """Give two means and the standard error of their difference, in points."""
+    """Format the difference of two means with its standard error, in points."""
     points = 100 * (np.asarray(a) - np.asarray(b))
     error = f" ± {standard_error(points):.1f}" if len(points) > 1 else ""
     return f"{name} less {other}: {points.mean():+.1f}{error} points"

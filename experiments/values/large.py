@@ -43,7 +43,7 @@ class LargeSizes(NamedTuple):
 
 
 def large_value(sizes: LargeSizes, method: str, seed: int) -> dict[str, np.ndarray]:
-    """Find the foreign images by one method.
+    """Detect the foreign images by one method.
 
     Returns:
         "auc" and "seconds" of wall time, compilation included; scalars.
@@ -102,7 +102,7 @@ def planted_digits(sizes: LargeSizes, seed: int) -> tuple[np.ndarray, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Value by each method that is not there yet, and print its AUC and time."""
+    """Run each method without a saved result, and print all AUCs and times."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.values.large", description=__doc__
     )

@@ -1,4 +1,4 @@
-"""What was measured on the study's claims in each application."""
+"""Measurements for the study's claims in each application."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ OTHER_MODEL = {
     "summary-adult": _NETWORK.format("a network with a hidden layer", _LOGISTIC),
     "acquisition-mnist": "the study does not name the model that it trains again",
 }
-"""Why values that train a model again can't speak for the study's, by application."""
+"""Reason why retrained values can't test the study's claims, by application."""
 
 
 def on_applications(result: Study) -> Iterator[Measured]:
-    """Yield what was measured on claims about applications."""
+    """Yield measurements of the claims about applications."""
     for name, curves in result.applications.items():
         about = {"where": TITLES[name], "scale": application_scale(name, result)}
         yield from on_application(name, curves, about)
 
 
 def application_scale(name: str, result: Study) -> str:
-    """Say how large an application is, and what its values see."""
+    """Describe the number of points of an application, and their features."""
     sizes = result.sizes
     if name == "acquisition-mnist":
         return f"100 to {100 + 50 * sizes.rounds} points of {SIDE}×{SIDE} pixels"
@@ -60,51 +60,51 @@ def application_scale(name: str, result: Study) -> str:
 
 def figures_of(curves: Curves, measure: str) -> dict[str, np.ndarray]:
     """Return a measure by method, `[seeds]` each."""
-    return {m: found[measure] for m, found in curves.summary.items()}
+    return {m: summary[measure] for m, summary in curves.summary.items()}
 
 
 def on_application(
     name: str, curves: Curves, about: Mapping[str, Any], *, other: str | None = None
 ) -> Iterator[Measured]:
-    """Yield what one application says on the study's claims.
+    """Yield one application's measurements of the study's claims.
 
     Args:
-        name: What it finds or trains, in front of a "-".
-        curves: Of all values.
-        about: On which data, and how large it was.
-        other: Why values that train a model again can't speak for the study's; what
-            `OTHER_MODEL` has, if None.
+        name: Its name; the part before "-" is its kind.
+        curves: Curves of all values.
+        about: Data and scale, as fields of `Measured`.
+        other: Reason why retrained values can't test the study's claims; from
+            `OTHER_MODEL` if None.
     """
     kind = name.split("-")[0]
     other = OTHER_MODEL.get(name, "") if other is None else other
-    some = {**about, "other": other}
+    about_retrained = {**about, "other": other}
     if kind == "noisy":
         auc = _theirs(name, curves, "auc")
         yield _first("noisy, near", _only(auc, "KNN-LOO"), **about)
-        yield _first("noisy, all", auc, **some)
-        yield _split("noisy, split", auc, **some)
+        yield _first("noisy, all", auc, **about_retrained)
+        yield _split("noisy, split", auc, **about_retrained)
     elif kind == "instance":
-        yield _first("instances", _theirs(name, curves, "auc"), MAX, **some)
+        yield _first("instances", _theirs(name, curves, "auc"), MAX, **about_retrained)
     elif kind == "pattern":
         auc = _theirs(name, curves, "auc")
         auc.pop(MAX, None)
         yield _first("marks, near", _only(auc, "KNN-LOO", RANDOM), **about)
         # On MNIST and with a word, the study compares no values that train again.
         if other:
-            yield _first("marks, all", auc, **some)
+            yield _first("marks, all", auc, **about_retrained)
     elif kind == "summary":
-        yield from _summary(curves, about, some)
+        yield from _summary(curves, about, about_retrained)
     elif kind == "acquisition":
         mean = _theirs(name, curves, "mean_accuracy")
         near = _only(mean, "KNN-LOO", RANDOM)
         yield _first("acquisition, near", near, **about)
-        yield _first("acquisition, all", mean, **some)
+        yield _first("acquisition, all", mean, **about_retrained)
     else:
         yield from _adaptation(_theirs(name, curves, "gain"), about)
 
 
 def _theirs(name: str, curves: Curves, measure: str) -> dict[str, np.ndarray]:
-    """Return a measure by those methods that the study compares in an application."""
+    """Return a measure of each method that the study compares in an application."""
     left_out = ("G-Shapley",) if name in BAYESIAN else ()
     figures = figures_of(curves, measure)
     return {m: v for m, v in figures.items() if m in STUDIED and m not in left_out}
@@ -117,7 +117,7 @@ def _only(figures: Mapping[str, np.ndarray], *others: str) -> dict[str, np.ndarr
 def _first(
     key: str, figures: Mapping[str, np.ndarray], name: str = SHAPLEY[0], **about: Any
 ) -> Measured:
-    """Return how far a method is above each other one, `[others, seeds]`."""
+    """Return the lead of a method over each other one, `[others, seeds]`."""
     others = [m for m in figures if m != name]
     second = max(others, key=lambda m: figures[m].mean())
     better = beaten_by(figures, name)
@@ -132,7 +132,7 @@ def _first(
 
 
 def _split(key: str, figures: Mapping[str, np.ndarray], **about: Any) -> Measured:
-    """Return how far each Shapley value is above each leave-one-out value."""
+    """Return the lead of each Shapley value over each leave-one-out value."""
     upper = [m for m in SHAPLEY if m in figures]
     lower = [m for m in LEFT_OUT if m in figures]
     worst = min(upper, key=lambda m: figures[m].mean())
@@ -146,20 +146,20 @@ def _split(key: str, figures: Mapping[str, np.ndarray], **about: Any) -> Measure
 
 
 def _summary(
-    curves: Curves, about: Mapping[str, Any], some: Mapping[str, Any]
+    curves: Curves, about: Mapping[str, Any], about_retrained: Mapping[str, Any]
 ) -> Iterator[Measured]:
     mean = _theirs("summary-adult", curves, "mean_accuracy")
     knn, half = mean["KNN-Shapley"], curves.summary["KNN-Shapley"]["last_accuracy"]
-    whole, others = curves.reference["all"], ("TMC-Shapley", "G-Shapley")
+    all_points, others = curves.reference["all"], ("TMC-Shapley", "G-Shapley")
     yield _first("summary, near", _only(mean, "KNN-LOO"), **about)
-    said = gap("half", half, "all", whole)
-    yield Measured(key="half", values=half - whole, said=said, **about)
-    yield _split("summary, split", mean, **some)
+    text = gap("half", half, "all", all_points)
+    yield Measured(key="half", values=half - all_points, said=text, **about)
+    yield _split("summary, split", mean, **about_retrained)
     yield Measured(
         key="summary, others",
         values=np.stack([mean[m] - knn for m in others]),
         said="; ".join(gap(m, mean[m], "KNN-Shapley", knn) for m in others),
-        **some,
+        **about_retrained,
     )
 
 
@@ -167,10 +167,10 @@ def _adaptation(
     gain: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> Iterator[Measured]:
     steps = [gain[a] - gain[b] for a, b in zip(TABLE_2, TABLE_2[1:], strict=False)]
-    said = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in TABLE_2)
-    order = {"values": np.stack(steps), "said": f"{said} points"}
+    text = ", ".join(f"{m} {100 * gain[m].mean():+.1f}" for m in TABLE_2)
+    order = {"values": np.stack(steps), "said": f"{text} points"}
     yield Measured(key="adaptation, order", **order, **about)
     yield _first("adaptation, all", {m: gain[m] for m in TABLE_2}, **about)
-    own = gain["KNN-Shapley"]
-    said = f"{100 * own.mean():+.1f} points"
-    yield Measured(key="adaptation, gain", values=own, said=said, **about)
+    knn = gain["KNN-Shapley"]
+    text = f"{100 * knn.mean():+.1f} points"
+    yield Measured(key="adaptation, gain", values=knn, said=text, **about)

@@ -1,4 +1,4 @@
-"""What was measured beside applications: sizes, embeddings, ranks, times and order."""
+"""Measurements apart from applications: sizes, embeddings, ranks, times, order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .runtime import TIMED
 from .sizes import ADAPTED
 
 NEAR = 0.05
-"""An AUC that is no further from one half counts as near random."""
+"""Largest distance from one half of an AUC that counts as near random."""
 STUDIED_SIZE = 1000
 """The study's source points in the adaptation."""
 TENTH = 100
@@ -28,7 +28,7 @@ _SIMULATED = "40 points, simulated"
 
 
 def on_the_rest(result: Study) -> Iterator[Measured]:
-    """Yield what was measured on claims that are not about applications."""
+    """Yield measurements of the claims that are not about applications."""
     yield from _nearest(result)
     yield from _sizes(result)
     yield from _embeddings(result)
@@ -38,35 +38,35 @@ def on_the_rest(result: Study) -> Iterator[Measured]:
 
 
 def _nearest(result: Study) -> Iterator[Measured]:
-    """Yield KNN-LOO beside one half, with few validation points as in the study."""
+    """Yield KNN-LOO's AUC less one half, with few validation points as in the study."""
     auc, loo = result.nearest["auc"], MEASURES.index("KNN-LOO")
-    at, last = CURVES.n_val.index(TENTH), CURVES.n_val[-1]
+    column, last = CURVES.n_val.index(TENTH), CURVES.n_val[-1]
     for s, setting in enumerate(CURVE_SETTINGS):
-        one = auc[:, s, :, loo]
+        areas = auc[:, s, :, loo]
         yield Measured(
             key="nearest",
             where=f"Wrong labels, Fashion-MNIST, {setting}",
             scale=f"{CURVES.n:,} points of {SIDE}×{SIDE} pixels, {TENTH} to validate",
-            values=one[:, at] - 0.5,
-            said=f"AUC {one[:, at].mean():.3f}; with {last} to validate "
-            f"{one[:, -1].mean():.3f}",
+            values=areas[:, column] - 0.5,
+            said=f"AUC {areas[:, column].mean():.3f}; with {last} to validate "
+            f"{areas[:, -1].mean():.3f}",
         )
 
 
 def _sizes(result: Study) -> Iterator[Measured]:
     """Yield the adaptation at the study's number of source points."""
-    at = DOMAINS.n.index(STUDIED_SIZE)
-    after = dict(zip(ADAPTED, result.domain_sizes["after"][:, at].T, strict=True))
-    gains = after["KNN-Shapley"] - result.domain_sizes["before"][:, at]
+    column = DOMAINS.n.index(STUDIED_SIZE)
+    after = dict(zip(ADAPTED, result.domain_sizes["after"][:, column].T, strict=True))
+    gains = after["KNN-Shapley"] - result.domain_sizes["before"][:, column]
     about = {
         "where": f"MNIST to digits, n = {STUDIED_SIZE:,}",
         "scale": f"{STUDIED_SIZE:,} points of {SIDE}×{SIDE} pixels",
     }
     knn, loo = after["KNN-Shapley"], after["KNN-LOO"]
-    said = f"{100 * gains.mean():+.1f} points"
-    yield Measured(key="adaptation, gain", values=gains, said=said, **about)
-    said = gap("KNN-Shapley", knn, "KNN-LOO", loo)
-    yield Measured(key="adaptation, near", values=knn - loo, said=said, **about)
+    text = f"{100 * gains.mean():+.1f} points"
+    yield Measured(key="adaptation, gain", values=gains, said=text, **about)
+    text = gap("KNN-Shapley", knn, "KNN-LOO", loo)
+    yield Measured(key="adaptation, near", values=knn - loo, said=text, **about)
 
 
 def _embeddings(result: Study) -> Iterator[Measured]:
@@ -74,8 +74,8 @@ def _embeddings(result: Study) -> Iterator[Measured]:
         "images": f"{EMBEDDED} points of {LARGE}×{LARGE} pixels",
         "texts": f"{EMBEDDED} points",
     }
-    for kind, one in result.embeddings.items():
-        shapley, loo = one["auc"][:, 0], one["auc"][:, 1]
+    for kind, embedded in result.embeddings.items():
+        shapley, loo = embedded["auc"][:, 0], embedded["auc"][:, 1]
         measure = (shapley - loo).mean(1)
         spread = np.ptp(shapley, axis=1)
         yield Measured(
@@ -103,7 +103,7 @@ def _ranks(result: Study) -> Iterator[Measured]:
     by = dict(zip(TESTED, result.ranks["spearman"].T, strict=True))
     smooth = dict(zip(TESTED, result.ranks["smoothed"][:, 0].T, strict=True))
     knn, scale = by["KNN-Shapley"], f"{result.rank_sizes.n} points, 12 components"
-    for key, values, said in (
+    for key, values, text in (
         ("low", knn, f"{knn.mean():.2f} (the paper's .08)"),
         (
             "smooth",
@@ -121,29 +121,31 @@ def _ranks(result: Study) -> Iterator[Measured]:
             where="Adversarial and other 3s and 8s",
             scale=f"{scale}, logistic regression",
             values=values,
-            said=said,
+            said=text,
         )
 
 
 def _runtime(result: Study) -> Iterator[Measured]:
     seconds = result.runtime["seconds"][..., -1]
     ratio = np.log10(seconds[:, 1:] / seconds[:, :1])
-    for name, one in zip(TIMED[1:], ratio.T, strict=True):
+    for name, magnitudes in zip(TIMED[1:], ratio.T, strict=True):
         yield Measured(
             key=f"runtime, {name}",
             where=f"MNIST, n = {result.runtime['n'][-1]}",
             scale=f"{SIDE}×{SIDE} pixels; logistic regression, trained in batches",
-            values=one,
-            said=f"{10 ** one.mean():,.0f} times",
+            values=magnitudes,
+            said=f"{10 ** magnitudes.mean():,.0f} times",
         )
 
 
 def _order(result: Study) -> Iterator[Measured]:
     counts = result.order["counts"]
-    at = lambda name: counts[..., COUNTS.index(name)]
-    wrong, tied, pairs = (at(name).sum(0)[0] for name in ("disagree", "tied", "pairs"))
-    known = at("agree").sum(0)[0] + wrong
-    said = [
+    count = lambda name: counts[..., COUNTS.index(name)]
+    wrong, tied, pairs = (
+        count(name).sum(0)[0] for name in ("disagree", "tied", "pairs")
+    )
+    known = count("agree").sum(0)[0] + wrong
+    texts = [
         f"{w:,} of {k:,} pairs whose order is known are wrong; {t / p:.0%} of all tie"
         for w, k, t, p in zip(wrong, known, tied, pairs, strict=True)
     ]
@@ -152,11 +154,11 @@ def _order(result: Study) -> Iterator[Measured]:
     against = 0 if wrong[1] > near == 0 else 1
     about = {"where": f"Theorem 2, {SETTINGS[0]}", "scale": _SIMULATED}
     for key, values, words in (
-        ("order, Shapley", wrong[0], said[0]),
-        ("order, LOO", against, said[1]),
+        ("order, Shapley", wrong[0], texts[0]),
+        ("order, LOO", against, texts[1]),
     ):
         yield Measured(key=key, values=np.array(values), said=words, **about)
-    share = at("agree") / at("pairs")
+    share = count("agree") / count("pairs")
     for m, setting in enumerate(SETTINGS):
         yield Measured(
             key="order, more",

@@ -16,14 +16,14 @@ PENALTY = 3.0
 SHAPLEY = ("KNN-Shapley", "TMC-Shapley", "G-Shapley")
 LEFT_OUT = ("KNN-LOO", "LOO")
 STUDIED = (SHAPLEY[0], MAX, LEFT_OUT[0], *SHAPLEY[1:], LEFT_OUT[1], RANDOM)
-"""What the study compares."""
+"""Values that the study compares."""
 OURS = tuple(m for m in (*KNN, *RETRAINED) if m not in STUDIED)
 """Values that the study lacks, and which can refute none of its claims."""
 METHODS = (*STUDIED, *OURS)
 
 
 def named(method: str) -> str:
-    """Return a method's name for a table, which says if the study lacks it."""
+    """Return a method's name for a table, marked if the study lacks it."""
     return f"{method} (ours)" if method in OURS else method
 
 
@@ -33,15 +33,15 @@ def logistic() -> value.LogisticRegression:
 
 
 class PaddedUtility:
-    """A utility whose model always sees as many points, so that it is compiled once.
+    """A utility padded to `capacity` points, so that its model is compiled once.
 
     Args:
-        learner: What is trained.
+        learner: Model that is trained.
         x: Training features, `[n, d]`.
         y: Training classes, `[n]`.
         x_val: Validation features.
         y_val: Validation classes.
-        capacity: Points that the model sees: those beyond n are in no coalition.
+        capacity: Points that the model sees; points beyond n are in no coalition.
 
     Attributes:
         n: Number of training points.
@@ -59,6 +59,7 @@ class PaddedUtility:
     ):
         self.n = len(y)
         self._missing = capacity - self.n
+        # Repeated rows fill the padding; masks never include them.
         rows = np.arange(capacity) % self.n
         self._inner = value.ModelUtility(learner, x[rows], y[rows], x_val, y_val)
 
@@ -98,7 +99,7 @@ class Exact:
         """Train on `(x, y)`, and return the accuracy on the test set."""
         del key
         flat = lambda a: np.asarray(a, np.float32).reshape(len(a), -1)
-        # All sizes up to a power of two are one program.
+        # Pad to a power of two, so that most sizes share a compiled program.
         size = 1 << (len(y) - 1).bit_length()
         rows = np.arange(size) % len(y)
         utility = value.ModelUtility(

@@ -20,7 +20,7 @@ from jaxsel.tasks import detection_curve
 MEASURES = ("KNN-Shapley", "KNN-LOO")
 SETTINGS = ("ten classes", "T-shirts and shirts")
 INSPECTED = (0.1, 0.2, 0.3, 0.5)
-"""Shares inspected at which the share found is told."""
+"""Shares inspected at which the share found is recorded."""
 
 _PAIR = (0, 6)
 _WRONG = 0.1
@@ -32,8 +32,7 @@ class CurveSizes(NamedTuple):
 
     Attributes:
         n: Training points.
-        n_val: Numbers of validation points; those of smaller ones are among those of
-            larger ones.
+        n_val: Numbers of validation points; smaller sets are subsets of larger ones.
     """
 
     n: int = 1000
@@ -41,7 +40,7 @@ class CurveSizes(NamedTuple):
 
 
 def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarray]:
-    """Find a tenth of wrong labels once, in each of `SETTINGS`.
+    """Detect a tenth of wrong labels in each of `SETTINGS`, for one seed.
 
     Returns:
         "auc", `[settings, n_val, measures]`; "found", the share found at each of
@@ -53,13 +52,13 @@ def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarr
     scenes = (part.x, part.y), (part.x[pair], (part.y[pair] == _PAIR[1]).astype(int))
     shape = len(SETTINGS), len(sizes.n_val), len(MEASURES)
     auc, zero = np.zeros(shape), np.zeros(shape[:2])
-    found = np.zeros((*shape, len(INSPECTED)))
+    shares_found = np.zeros((*shape, len(INSPECTED)))
     for s, (x, y) in enumerate(scenes):
         deal, flips = jax.random.split(jax.random.fold_in(key, s))
         order = np.asarray(jax.random.permutation(deal, len(y)))
         order = order[: sizes.n + max(sizes.n_val)]
-        seen, labels = x[order].reshape(len(order), -1), y[order]
-        given, wrong = (
+        features, labels = x[order].reshape(len(order), -1), y[order]
+        noisy, wrong = (
             np.asarray(a)
             for a in flip_labels(
                 flips, labels[: sizes.n], _WRONG, n_classes=int(y.max()) + 1
@@ -67,7 +66,7 @@ def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarr
         )
         for i, m in enumerate(sizes.n_val):
             val = slice(sizes.n, sizes.n + m)
-            arrays = seen[: sizes.n], given, seen[val], labels[val]
+            arrays = features[: sizes.n], noisy, features[val], labels[val]
             both = [
                 np.asarray(function(*arrays, k=_K).values, np.float64)
                 for function in (jaxsel.knn_shapley, jaxsel.knn_loo)
@@ -75,6 +74,9 @@ def nearest_seed(part: Part, sizes: CurveSizes, seed: int) -> dict[str, np.ndarr
             for j, values in enumerate(both):
                 curve = detection_curve(values, wrong)
                 auc[s, i, j] = curve.auc
-                found[s, i, j] = np.interp(INSPECTED, curve.inspected, curve.found)
+                shares_found[s, i, j] = np.interp(
+                    INSPECTED, curve.inspected, curve.found
+                )
+            # Values other than zero are 1 / (K m) at least: below 1e-9 is rounding.
             zero[s, i] = np.mean(np.abs(both[MEASURES.index("KNN-LOO")]) < 1e-9)
-    return {"auc": auc, "found": found, "zero": zero}
+    return {"auc": auc, "found": shares_found, "zero": zero}

@@ -1,4 +1,4 @@
-"""Theorem 2: does the order of values tell which point helps a random set more?"""
+"""Theorem 2: does the order of values match the order of expected marginal gains?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jaxsel
 VALUES = ("KNN-Shapley", "KNN-LOO")
 COUNTS = ("pairs", "tied", "agree", "disagree", "open")
 SETTINGS = ("one validation point", "20 validation points")
-"""How many validation points the values are for: the theorem is about one."""
+"""Number of validation points of the values; the theorem is about one."""
 
 _VALIDATION = (1, 20)
 _N, _SIZE, _DRAWS, _K = 40, 40, 4000, 5
@@ -40,7 +40,7 @@ def draw(rng: np.random.Generator, n: int, *, wrong: float = 0.1) -> Population:
 def gains(
     data: Population, val: Population, others: Population, k: int, draws: int
 ) -> np.ndarray:
-    """Return what each point adds to the utility of each random set.
+    """Return the marginal gain of each point in the utility of each random set.
 
     Args:
         data: The points, n of them.
@@ -60,14 +60,16 @@ def gains(
         kth = np.argpartition(near, k - 1, axis=1)[:, k - 1 : k]
         edge = np.take_along_axis(near, kth, axis=1)
         match = (others.y == label).reshape(draws, size)
+        # A point closer than the k-th neighbour replaces it, and changes U by the
+        # difference of their matches over k.
         last = np.take_along_axis(match, kth, axis=1).astype(float)
-        mine = ((data.x - x) ** 2).sum(1)
-        total += (mine < edge) * ((data.y == label) - last) / k
+        distances = ((data.x - x) ** 2).sum(1)
+        total += (distances < edge) * ((data.y == label) - last) / k
     return total / len(val.y)
 
 
 def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
-    """Count pairs by whether values and expected gains have one order.
+    """Count pairs by agreement of the order of values and of expected gains.
 
     Args:
         values: `[n]`. Differences below 1e-6 are ties: Definition 1 leaves these out.
@@ -82,25 +84,26 @@ def order_counts(values: np.ndarray, gained: np.ndarray) -> dict[str, int]:
     mean = gained.mean(0)
     centred = gained - mean
     both = centred.T @ centred / (draws - 1)
-    own = np.diag(both)
-    variance = np.maximum(own[:, None] + own - 2 * both, 0) / draws
+    variances = np.diag(both)
+    # Var(a - b) = Var a + Var b - 2 Cov(a, b): both points join the same random sets.
+    variance = np.maximum(variances[:, None] + variances - 2 * both, 0) / draws
     i, j = np.triu_indices(len(values), 1)
     gap, difference = values[i] - values[j], mean[i] - mean[j]
     tied = np.abs(gap) < 1e-6
     known = np.abs(difference) > _SURE * np.sqrt(variance[i, j])
     same = np.sign(gap) == np.sign(difference)
-    found = (
+    masks = (
         np.ones_like(tied),
         tied,
         ~tied & known & same,
         ~tied & known & ~same,
         ~tied & ~known,
     )
-    return dict(zip(COUNTS, (int(part.sum()) for part in found), strict=True))
+    return dict(zip(COUNTS, (int(part.sum()) for part in masks), strict=True))
 
 
 def order_seed(seed: int, *, full: bool = False) -> dict[str, np.ndarray]:
-    """Simulate the theorem once.
+    """Count the pairs of one simulation of Theorem 2.
 
     The set D, the validation points and the random sets T are independent draws from
     one population, whose distances are continuous.
@@ -119,12 +122,12 @@ def order_seed(seed: int, *, full: bool = False) -> dict[str, np.ndarray]:
         gained = gains(data, val, others, _K, draws)
         rows = []
         for function in (jaxsel.knn_shapley, jaxsel.knn_loo):
-            found = function(*data, *val, k=_K).values
-            values = np.asarray(found, np.float64)
+            exact = function(*data, *val, k=_K).values
+            values = np.asarray(exact, np.float64)
             rows.append([*order_counts(values, gained).values()])
             if m == 1:
                 nearest = np.argsort(((data.x - val.x) ** 2).sum(1))[:_K]
-                some = order_counts(values[nearest], gained[:, nearest])
-                near.append([*some.values()])
+                near_counts = order_counts(values[nearest], gained[:, nearest])
+                near.append([*near_counts.values()])
         counts.append(rows)
     return {"counts": np.array(counts), "near": np.array(near)}

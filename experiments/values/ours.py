@@ -1,4 +1,4 @@
-"""Methods of ours beside the study's: how far they are from its own best.
+"""Our methods, compared with the study's own best.
 
 KNN-Banzhaf, Banzhaf and Data-OOB are not in the study. They are compared here, apart
 from its claims, and corrected among themselves.
@@ -23,15 +23,15 @@ MEASURES = {
     "mnist": "gain",
     "digits": "gain",
 }
-"""By what methods are compared, by kind of application."""
+"""Measure that compares methods, by kind of application."""
 
 
 def our_claims(result: Study) -> list[Claim]:
-    """Test each method of ours against KNN-Shapley, all at 5 % together.
+    """Test each of our methods against KNN-Shapley, all at 5 % together.
 
     For foreign samples it is the maximum of KNN-Shapley values, as in the study.
     """
-    found = []
+    findings = []
     for name, curves in result.applications.items():
         kind = name.split("-")[0]
         if kind not in MEASURES:
@@ -40,7 +40,7 @@ def our_claims(result: Study) -> list[Claim]:
         base = MAX if kind == "instance" else "KNN-Shapley"
         for method in OURS:
             ours, theirs = figures[method], figures[base]
-            found.append(
+            findings.append(
                 Finding(
                     "ours",
                     f"{method} is above {base}",
@@ -50,21 +50,21 @@ def our_claims(result: Study) -> list[Claim]:
                     above(ours - theirs),
                 )
             )
-    return settle(found)
+    return settle(findings)
 
 
 def our_table(result: Study) -> Table:
-    """Show how far each method of ours is from KNN-Shapley, a row for each data set."""
+    """Tabulate the lead of each of our methods over KNN-Shapley, by data set."""
     claims = our_claims(result)
     words = {HOLDS: "above", FAILS: "below"}
     rows = []
     for i in range(0, len(claims), len(OURS)):
-        some = claims[i : i + len(OURS)]
+        of_data = claims[i : i + len(OURS)]
         cells = (
             f"{c.measured.split(': ')[1]}, {words.get(c.verdict, c.verdict)}"
-            for c in some
+            for c in of_data
         )
-        rows.append((some[0].where, *cells))
+        rows.append((of_data[0].where, *cells))
     test = claims[0].test if claims else ""
     error = ", ± one standard error" if len(result.seeds) > 1 else ""
     return Table(

@@ -1,8 +1,8 @@
 """Figures 2a and 2b with the study's main proposal: KNN values of pretrained features.
 
-Both sides get what does not belong to the comparison. KNN values and those that train a
-logistic regression again see pixels as well as features, and for each the metric, or
-the penalty, is the best of as many on rows that are never valued.
+Both sides get the same search: KNN values and values that train a logistic regression
+again take pixels as well as features, and for each the metric, or the penalty, is the
+best of two on rows that are never valued.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .images import FIRST, Encoded
 
 SETTINGS = ("noisy", "instance")
 SPACES = ("features", "pixels")
-"""What a method sees."""
+"""Inputs of a method."""
 KNN = ("KNN-Shapley", MAX, "KNN-LOO")
 AGAIN = ("TMC-Shapley", "G-Shapley", "LOO")
 COLUMNS = (*((m, space) for m in (*KNN, *AGAIN) for space in SPACES), (RANDOM, ""))
-"""A method and what it sees, by which results are ordered."""
+"""Methods with their inputs, the columns of results."""
 METRICS, PENALTIES = ("l2", "cosine"), (0.3, 3.0)
 WIDTH = 16
 """Principal components of pixels and of features that are trained on."""
@@ -57,7 +57,7 @@ class Space(NamedTuple):
     Attributes:
         rows: `[n, d]`.
         setting: A metric, or a penalty.
-        accuracy: What that setting, the best one, reached on the other rows.
+        accuracy: Accuracy of that setting, the best one, on the other rows.
     """
 
     rows: np.ndarray
@@ -71,7 +71,7 @@ def knn_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
     Args:
         rows: `[n, d]`.
         y: `[n]`.
-        other: How many rows choose; the nearest others of each vote.
+        other: Number of first rows, which vote for each other.
     """
     first, labels = rows[:other].astype(np.float64), y[:other]
 
@@ -81,7 +81,7 @@ def knn_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
             x = x / np.linalg.norm(x, axis=1, keepdims=True)
         squares = (x**2).sum(1)
         distances = squares[:, None] + squares - 2 * x @ x.T
-        np.fill_diagonal(distances, np.inf)
+        np.fill_diagonal(distances, np.inf)  # no row votes for itself
         near = labels[np.argsort(distances, axis=1)[:, :_K]]
         guess = [np.bincount(votes).argmax() for votes in near]
         return float(np.mean(np.array(guess) == labels))
@@ -105,18 +105,18 @@ def trained_space(rows: np.ndarray, y: np.ndarray, other: int) -> Space:
 
 
 def spaces_of(data: Encoded) -> dict[str, dict[str, Space]]:
-    """Return what KNN values ("knn") and others ("again") see, by `SPACES`.
+    """Return the inputs of KNN values ("knn") and of others ("again"), by `SPACES`.
 
-    KNN values see all pixels and all features; a logistic regression, which is trained
-    thousands of times, sees the first components of either, on one scale.
+    KNN values take all pixels or all features; a logistic regression, which is trained
+    thousands of times, takes their first principal components, on one scale.
     """
-    whole = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
+    full = dict(zip(SPACES, (data.features[FIRST], _flat(data.x)), strict=True))
     few = {
-        name: project(rows[: data.other], WIDTH)(rows) for name, rows in whole.items()
+        name: project(rows[: data.other], WIDTH)(rows) for name, rows in full.items()
     }
     scaled = {name: rows / rows[: data.other].std() for name, rows in few.items()}
     return {
-        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in whole.items()},
+        "knn": {s: knn_space(rows, data.y, data.other) for s, rows in full.items()},
         "again": {
             s: trained_space(rows, data.y, data.other) for s, rows in scaled.items()
         },
@@ -130,7 +130,7 @@ class Scene(NamedTuple):
         train: `[n]`.
         val: `[m]`.
         labels: Classes of the training points, `[n]`, as they are given.
-        bad: Which of them are wrong, or foreign, `[n]`.
+        bad: Mask of wrong or foreign training points, `[n]`.
     """
 
     train: np.ndarray
@@ -142,7 +142,7 @@ class Scene(NamedTuple):
 def pretrained_seed(
     fashion: Encoded, mnist: Encoded, sizes: PretrainedSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Find wrong labels of Fashion-MNIST, and clothes among digits, once.
+    """Detect wrong labels of Fashion-MNIST, and clothes among digits, for one seed.
 
     Returns:
         "auc", `[settings, columns]`; "curves", the share found by the number inspected,
@@ -162,7 +162,9 @@ def pretrained_seed(
         ]
         auc.append([curve.auc for curve in detections])
         curves.append([curve.found for curve in detections])
-        accuracy.append([[one[s].accuracy for s in SPACES] for one in spaces.values()])
+        accuracy.append(
+            [[by_space[s].accuracy for s in SPACES] for by_space in spaces.values()]
+        )
     return {
         "auc": np.array(auc),
         "curves": np.array(curves),
@@ -188,12 +190,12 @@ def with_foreign(data: Encoded, foreign: Encoded) -> tuple[Encoded, np.ndarray]:
 def planted(
     data: Encoded, sizes: PretrainedSizes, key: jax.Array, foreign: np.ndarray | None
 ) -> Scene:
-    """Deal rows out, and spoil a tenth of the training points.
+    """Split rows, and corrupt a tenth of the training points.
 
     Args:
-        data: Rows; those of `foreign` are never dealt.
-        sizes: How many.
-        key: Of the draws.
+        data: Rows; rows in `foreign` are never dealt.
+        sizes: Numbers of points.
+        key: Key of the draws.
         foreign: Rows that replace training points, under classes drawn at random; if
             None, labels become one of the other classes.
     """
@@ -239,7 +241,7 @@ def _values(
             learner = value.LogisticRegression(l2=float(space.setting), tol=0.3)
             again = retrained_methods(learner, sizes.samples, only=(method,))
             values.append(again[method](*arrays, key))
-    return [np.asarray(one.values, np.float64) for one in values]
+    return [np.asarray(result.values, np.float64) for result in values]
 
 
 def _best(

@@ -40,14 +40,14 @@ _EMBEDDED = 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankSizes:
-    """How large the comparison is.
+    """Sizes of the comparison.
 
     Attributes:
         n: Training points, half of them perturbed.
         n_val: Validation points, all perturbed.
         tests: Coalitions of each of two estimates by group testing, whose mean is
             taken for the truth.
-        samples: Of the methods.
+        samples: Number of samples of the methods.
     """
 
     n: int = 300
@@ -86,13 +86,13 @@ def scene(
     towards = np.where(labels == 1, -1.0, 1.0)[:, None] * np.sign(weight)
     shifted = np.clip(flat + _SHIFT * towards, 0, 1)
     mixed = np.where(perturbed[:, None], shifted, flat)
-    seen = project(part.other_x[other], _EMBEDDED)(mixed)
+    features = project(part.other_x[other], _EMBEDDED)(mixed)
     n = sizes.n
-    return seen[:n], labels[:n], seen[n:], labels[n:], perturbed[:n]
+    return features[:n], labels[:n], features[n:], labels[n:], perturbed[:n]
 
 
 def ranks_seed(part: Part, sizes: RankSizes, seed: int) -> dict[str, np.ndarray]:
-    """Compare once.
+    """Correlate the values of each method with the Shapley values, for one seed.
 
     Returns:
         By method of `TESTED`: "spearman", `[methods]`, and "smoothed",
@@ -104,7 +104,7 @@ def ranks_seed(part: Part, sizes: RankSizes, seed: int) -> dict[str, np.ndarray]
     """
     from scipy.stats import ConstantInputWarning, spearmanr
 
-    *keys, deal, own, noise = jax.random.split(jax.random.key((11 << 16) + seed), 5)
+    *keys, deal, draws, noise = jax.random.split(jax.random.key((11 << 16) + seed), 5)
     x, y, x_val, y_val, perturbed = scene(part, sizes, deal)
     arrays = x, y, x_val, y_val
     learner = logistic()
@@ -114,19 +114,22 @@ def ranks_seed(part: Part, sizes: RankSizes, seed: int) -> dict[str, np.ndarray]
     estimates = [np.asarray(half.values, np.float64) for half in halves]
     errors = [np.asarray(half.stderr, np.float64) for half in halves]
     true = (estimates[0] + estimates[1]) / 2
+    # The standard error of a mean of two independent estimates.
     error = np.hypot(*errors) / 2
     methods = knn_methods() | retrained_methods(learner, sizes.samples)
-    found = {name: methods[name](*arrays, own) for name in TESTED if name != RANDOM}
-    found[RANDOM] = random_values(noise, sizes.n)
+    by_method = {
+        name: methods[name](*arrays, draws) for name in TESTED if name != RANDOM
+    }
+    by_method[RANDOM] = random_values(noise, sizes.n)
     smoothed = []
     for bins in BINS:
-        agreement = rank_agreement({TRUTH: true, **found}, truth=TRUTH, bins=bins)
+        agreement = rank_agreement({TRUTH: true, **by_method}, truth=TRUTH, bins=bins)
         smoothed.append([agreement.smoothed[name].spearman for name in TESTED])
-    ranked = [*(np.asarray(found[m].values, np.float64) for m in TESTED), true]
+    ranked = [*(np.asarray(by_method[m].values, np.float64) for m in TESTED), true]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantInputWarning)
-        pairs = [spearmanr(one, true) for one in ranked[:-1]]
-    few = found[FEW]
+        pairs = [spearmanr(values, true) for values in ranked[:-1]]
+    few = by_method[FEW]
     return {
         "spearman": np.array([float(p[0]) for p in pairs]),  # pyright: ignore
         "p_value": np.array([float(p[1]) for p in pairs]),  # pyright: ignore
@@ -153,9 +156,10 @@ def reliability(values: npt.ArrayLike, error: npt.ArrayLike) -> float:
 
 
 def _above(values: np.ndarray, some: np.ndarray) -> float:
-    """Return the area under the curve that tells some points by high values."""
+    """Return the ROC AUC of detecting some points by high values."""
     from scipy.stats import rankdata
 
     ranks = rankdata(values)
+    # Mann-Whitney's U over its maximum; tied values share their mean rank.
     n, m = int(some.sum()), int((~some).sum())
     return float((ranks[some].sum() - n * (n + 1) / 2) / (n * m))

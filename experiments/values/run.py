@@ -38,30 +38,30 @@ OTHERS = (
     "domain-sizes",
     "pretrained",
 )
-"""Experiments whose results are arrays, where those of applications are curves."""
+"""Experiments with arrays as results; applications have curves."""
 CURVES, DOMAINS, FEATURES = CurveSizes(), DomainSizes(), PretrainedSizes()
 EMBEDDED, _VALIDATION = 500, 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """What came of the experiments, for each of S seeds.
+    """Results of the study's experiments, for each of S seeds.
 
     Attributes:
         seeds: `[S]`.
         full: Whether these are the larger experiments.
-        sizes: How large the applications are.
-        rank_sizes: How large the comparison of ranks is.
+        sizes: Sizes of the applications.
+        rank_sizes: Sizes of the comparison of ranks.
         applications: Curves, by application.
-        ranks: What `ranks_seed` returns, stacked on a first axis of seeds.
-        embeddings: "images" and, where there are texts, "texts": what `images_seed`
-            returns, stacked likewise.
-        order: What `order_seed` returns, stacked likewise.
-        nearest: What `nearest_seed` returns, stacked likewise.
-        domain_sizes: What `sizes_seed` returns, stacked likewise.
-        pretrained: What `pretrained_seed` returns, stacked likewise; empty where the
+        ranks: Results of `ranks_seed`, stacked on a first axis of seeds.
+        embeddings: "images" and, where there are texts, "texts": results of
+            `images_seed` or `texts_seed`, stacked likewise.
+        order: Results of `order_seed`, stacked likewise.
+        nearest: Results of `nearest_seed`, stacked likewise.
+        domain_sizes: Results of `sizes_seed`, stacked likewise.
+        pretrained: Results of `pretrained_seed`, stacked likewise; empty where the
             encoder of images is not prepared.
-        runtime: What `measure_runtime` returns, of a run of its own.
+        runtime: Result of `measure_runtime`, from a separate run.
         accelerated: Whether networks were trained again for values too.
     """
 
@@ -140,7 +140,7 @@ def run_study(
             settings |= features
         return folder / f"{name}-{seed}.npz", settings
 
-    found = each_seed(
+    results = each_seed(
         Work(_jobs, (sizes, ranks, full, progress)),
         seeds,
         file,
@@ -153,7 +153,7 @@ def run_study(
         {"runtime": times},
         lambda: measure_runtime(pictures("mnist"), times),
     )
-    return assemble(found, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
+    return assemble(results, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
 
 
 def _jobs(sizes: Sizes, ranks: RankSizes, full: bool, progress: bool) -> dict[str, Job]:
@@ -163,7 +163,7 @@ def _jobs(sizes: Sizes, ranks: RankSizes, full: bool, progress: bool) -> dict[st
 def experiments(
     sizes: Sizes, ranks: RankSizes, *, full: bool, progress: bool = False
 ) -> dict[str, Job]:
-    """Return what runs each experiment for a seed, by name."""
+    """Return the job of each experiment, a function of the seed, by name."""
     with_texts = texts_there()
     read, eights = functools.cache(pictures), functools.cache(digits)
     embedded = {"n": EMBEDDED, "n_val": _VALIDATION}

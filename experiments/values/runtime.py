@@ -1,4 +1,4 @@
-"""Figure 1: what the values cost, against the number of training points."""
+"""Figure 1: runtime of the values against the number of training points."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .methods import logistic
 
 TIMED = ("KNN-Shapley", "G-Shapley", "LOO", "TMC-Shapley")
 PERMUTATIONS = 1000
-"""To which the times of G-Shapley and TMC-Shapley are scaled up."""
+"""Permutations to which the times of G-Shapley and TMC-Shapley are scaled up."""
 
 
 class RuntimeSizes(NamedTuple):
-    """Numbers of training points, validation points, and what is measured."""
+    """Numbers of training and validation points, repeats and samples."""
 
     n: tuple[int, ...] = (100, 200, 400)
     n_val: int = 200
@@ -44,7 +44,7 @@ def measure_runtime(part: Part, sizes: RuntimeSizes) -> dict[str, np.ndarray]:
     learner = logistic()
     passes = value.MaxSamples(sizes.passes)
     permutations = value.MaxSamples(sizes.permutations)
-    found = np.zeros((sizes.repeats, len(TIMED), len(sizes.n)))
+    seconds = np.zeros((sizes.repeats, len(TIMED), len(sizes.n)))
     for j, n in enumerate(sizes.n):
         flat = part.x[: n + sizes.n_val].reshape(n + sizes.n_val, -1)
         labels = part.y[: n + sizes.n_val]
@@ -67,5 +67,5 @@ def measure_runtime(part: Part, sizes: RuntimeSizes) -> dict[str, np.ndarray]:
             for r in range(sizes.repeats):
                 start = time.perf_counter()
                 np.asarray(call().values)
-                found[r, i, j] = factor * (time.perf_counter() - start)
-    return {"n": np.array(sizes.n), "seconds": found}
+                seconds[r, i, j] = factor * (time.perf_counter() - start)
+    return {"n": np.array(sizes.n), "seconds": seconds}

@@ -14,8 +14,8 @@ from .sizes import ADAPTED, LEFT_OUT_MOST
 
 
 def nearest_table(result: Study) -> Table:
-    """Show how soon wrong labels are found, by the number of validation points."""
-    found = result.nearest
+    """Tabulate the detection of wrong labels by the number of validation points."""
+    curves = result.nearest
     return Table(
         columns=(
             "Classes",
@@ -28,12 +28,12 @@ def nearest_table(result: Study) -> Table:
             (
                 setting,
                 m,
-                *(spread(found["auc"][:, s, i, j]) for j in range(len(MEASURES))),
+                *(spread(curves["auc"][:, s, i, j]) for j in range(len(MEASURES))),
                 *(
-                    spread(found["found"][:, s, i, MEASURES.index("KNN-LOO"), k])
+                    spread(curves["found"][:, s, i, MEASURES.index("KNN-LOO"), k])
                     for k in range(len(INSPECTED))
                 ),
-                spread(found["zero"][:, s, i]),
+                spread(curves["zero"][:, s, i]),
             )
             for s, setting in enumerate(SETTINGS)
             for i, m in enumerate(CURVES.n_val)
@@ -46,19 +46,19 @@ def nearest_table(result: Study) -> Table:
 
 
 def domain_table(result: Study) -> Table:
-    """Show accuracy in the target domain by the number of source points."""
-    found = result.domain_sizes
+    """Tabulate accuracy in the target domain by the number of source points."""
+    results = result.domain_sizes
     return Table(
         columns=("MNIST points", "All", *(named(m) for m in ADAPTED), "Kept"),
         rows=[
             (
                 n,
-                spread(found["before"][:, i]),
+                spread(results["before"][:, i]),
                 *(
-                    None if np.isnan(one).all() else spread(one)
-                    for one in found["after"][:, i].T
+                    None if np.isnan(accuracies).all() else spread(accuracies)
+                    for accuracies in results["after"][:, i].T
                 ),
-                spread(found["kept"][:, i, ADAPTED.index("KNN-Shapley")]),
+                spread(results["kept"][:, i, ADAPTED.index("KNN-Shapley")]),
             )
             for i, n in enumerate(DOMAINS.n)
         ],

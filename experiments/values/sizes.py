@@ -31,7 +31,7 @@ class DomainSizes(NamedTuple):
 def sizes_seed(
     source: Part, target: Part, sizes: DomainSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Keep the source points of positive value once, for each number of them.
+    """Keep the source points of positive value, for each number of source points.
 
     Returns:
         "before", `[sizes]`, the accuracy in the target domain with all points; "after"
@@ -58,8 +58,10 @@ def sizes_seed(
         )
         before.append(curves.reference["before"][0])
         for measure, rows in (("after", after), ("kept", kept)):
-            found = {m: each[measure][0] for m, each in curves.summary.items()}
-            rows.append([found.get(m, np.nan) for m in ADAPTED])
+            by_method = {
+                m: summary[measure][0] for m, summary in curves.summary.items()
+            }
+            rows.append([by_method.get(m, np.nan) for m in ADAPTED])
     return {
         "before": np.array(before),
         "after": np.array(after),

@@ -25,38 +25,40 @@ PAPER_TABLE_2 = {
 
 
 def detection_table(result: Study) -> Table:
-    """Show the AUC of finding wrong labels and watermarks."""
-    some = {
+    """Tabulate the AUC of detecting wrong labels and watermarks."""
+    detections = {
         name: curves
         for name, curves in result.applications.items()
         if name.split("-")[0] in ("noisy", "pattern", "instance")
     }
     return Table(
-        columns=("Values", *(TITLES[name] for name in some)),
+        columns=("Values", *(TITLES[name] for name in detections)),
         rows=[
-            (named(m), *(_cell(curves, m, "auc") for curves in some.values()))
+            (named(m), *(_cell(curves, m, "auc") for curves in detections.values()))
             for m in METHODS
         ],
-        formats=("", *(".3f" for _ in some)),
+        formats=("", *(".3f" for _ in detections)),
         caption="Area under the curve of share found against share inspected, lowest "
         "values first; mean ± standard deviation over seeds.",
     )
 
 
 def watermark_table(result: Study) -> Table:
-    """Show whether removal breaks watermarks."""
-    some = {
+    """Tabulate watermark success and clean accuracy, before and after removal."""
+    watermarks = {
         name: curves
         for name, curves in result.applications.items()
         if name.split("-")[0] in ("pattern", "instance")
     }
-    columns = [f"{TITLES[name]}: {what}" for name in some for what in ("mark", "clean")]
+    columns = [
+        f"{TITLES[name]}: {what}" for name in watermarks for what in ("mark", "clean")
+    ]
     rows: list[tuple[object, ...]] = [
         (
             what,
             *(
                 spread(curves.reference[f"{measure}_{when}"])
-                for curves in some.values()
+                for curves in watermarks.values()
                 for measure in ("success", "accuracy")
             ),
         )
@@ -67,7 +69,7 @@ def watermark_table(result: Study) -> Table:
             named(m),
             *(
                 _cell(curves, m, f"{measure}_after")
-                for curves in some.values()
+                for curves in watermarks.values()
                 for measure in ("success", "accuracy")
             ),
         )
@@ -83,7 +85,7 @@ def watermark_table(result: Study) -> Table:
 
 
 def learning_table(result: Study) -> Table:
-    """Show accuracies of summarisation and acquisition."""
+    """Tabulate accuracies of summarisation and acquisition."""
     summary = result.applications["summary-adult"]
     bought = result.applications["acquisition-mnist"]
     return Table(
@@ -114,7 +116,7 @@ def learning_table(result: Study) -> Table:
 
 
 def adaptation_table(result: Study) -> Table:
-    """Set our figures beside the paper's Table 2."""
+    """Compare our figures with the paper's Table 2."""
     names = "mnist-digits", "digits-mnist"
     rows = []
     for m in METHODS:
@@ -144,7 +146,7 @@ def adaptation_table(result: Study) -> Table:
 
 
 def rank_table(result: Study) -> Table:
-    """Rank correlation with Shapley values."""
+    """Tabulate rank correlations with Shapley values."""
     ranks = result.ranks
     return Table(
         columns=(
@@ -173,21 +175,21 @@ def rank_table(result: Study) -> Table:
 
 
 def embedding_table(result: Study) -> Table:
-    """Show detection by embedding, and the top classes."""
+    """Tabulate detection and shared top points and classes by embedding."""
     rows = []
-    for kind, one in result.embeddings.items():
-        names = names_of(kind, one)
+    for kind, embedded in result.embeddings.items():
+        names = names_of(kind, embedded)
         for j, name in enumerate(names):
             others = [i for i in range(len(names)) if i != j]
             classes = None
             if kind == "images":
-                shared = np.array([top_overlap(c) for c in one["counts"]])
+                shared = np.array([top_overlap(c) for c in embedded["counts"]])
                 classes = spread(shared[:, j, others].mean(1))
             rows.append(
                 (
                     f"{kind.capitalize()}: {name}",
-                    *(spread(one["auc"][:, i, j]) for i in range(len(MEASURES))),
-                    spread(one["points"][:, j, others].mean(1)),
+                    *(spread(embedded["auc"][:, i, j]) for i in range(len(MEASURES))),
+                    spread(embedded["points"][:, j, others].mean(1)),
                     classes,
                 )
             )
@@ -202,7 +204,7 @@ def embedding_table(result: Study) -> Table:
 
 
 def order_table(result: Study) -> Table:
-    """Show Theorem 2 by simulation."""
+    """Tabulate the simulated pairs of Theorem 2 by agreement."""
     counts = result.order["counts"].sum(0)
     return Table(
         columns=("Values", "For", "Pairs", "Tied", "Agree", "Disagree", "Not known"),

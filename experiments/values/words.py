@@ -14,7 +14,7 @@ _OTHER = 2000  # posts of the test split, of which words and their weights are t
 
 
 def posts_there() -> bool:
-    """Return True if the newsgroups are prepared on this machine."""
+    """Return whether the newsgroups are prepared on this machine."""
     return info(POSTS).path is not None
 
 
@@ -30,20 +30,20 @@ def posts() -> Part:
     advert = np.asarray(data.y) == list(data.class_names).index(ADVERTS)
     rng = np.random.default_rng(0)
     n = int(advert.sum())
-    rest = rng.choice(np.flatnonzero(~advert), _PER_ADVERT * n, replace=False)
-    rows = np.concatenate([np.flatnonzero(advert), rest])
-    some = rng.choice(len(other.y), _OTHER, replace=False)
+    discussions = rng.choice(np.flatnonzero(~advert), _PER_ADVERT * n, replace=False)
+    rows = np.concatenate([np.flatnonzero(advert), discussions])
+    chosen = rng.choice(len(other.y), _OTHER, replace=False)
     x, other_x = word_weights(
-        [str(text) for text in data.x[rows]], [str(text) for text in other.x[some]]
+        [str(text) for text in data.x[rows]], [str(text) for text in other.x[chosen]]
     )
-    adverts = np.asarray(other.y)[some] == list(data.class_names).index(ADVERTS)
+    adverts = np.asarray(other.y)[chosen] == list(data.class_names).index(ADVERTS)
     return Part(x, advert[rows].astype(int), other_x, adverts.astype(int))
 
 
 def word_weights(
     texts: list[str], other: list[str], words: int = WORDS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return texts, and others, by the weights of their words, `[n, w]` and `[m, w]`.
+    """Return TF-IDF features of texts and of others, `[n, w]` and `[m, w]`.
 
     The w words are those that occur most often in the others. A word weighs its count
     times log((1 + m) / (1 + texts that have it)) + 1, by the others; rows have unit

@@ -30,7 +30,7 @@ _LINES = (
 
 
 def cases(result: CellResult) -> Iterator[Case]:
-    """Yield each kind and ratio of noise."""
+    """Yield a case for each kind and ratio of noise."""
     ideal, bench = result.clean["ideal"][:, -1], result.clean["benchmark"]
     for kind, measures in result.noise.items():
         for r, ratio in enumerate(result.sizes.ratios):
@@ -46,11 +46,13 @@ def cases(result: CellResult) -> Iterator[Case]:
 def cell_claims(result: CellResult) -> list[Claim]:
     """Judge the paper's claims on accuracies in the end, by its own rule."""
     stated = {key: CLAIMS[key] for key in _JUDGED}
-    return judge(stated, [one for case in cases(result) for one in on_case(case)])
+    return judge(
+        stated, [measured for case in cases(result) for measured in on_case(case)]
+    )
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show accuracies by filter, and the shares that each filter removes."""
+    """Return the chapter on a cell: claims, accuracies and shares removed by filter."""
     claims, n = cell_claims(result), len(result.seeds)
     return Chapter(
         title=f"Filtering by loss on {result.data}",

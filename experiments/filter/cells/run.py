@@ -43,9 +43,9 @@ class CellResult:
         data: Name of the task's set.
         others: Names of the sets that open-set noise comes from.
         seeds: `[S]`.
-        sizes: How large it was.
-        noise: What `noise_seed` returns, stacked on a first axis of seeds, by kind.
-        clean: What `clean_seed` returns, stacked likewise.
+        sizes: Sizes of the cell.
+        noise: Results of `noise_seed`, stacked on a first axis of seeds, by kind.
+        clean: Results of `clean_seed`, stacked likewise.
     """
 
     data: str
@@ -150,7 +150,7 @@ def clean_seed(
 
     Returns:
         `rounds`, `[T]`; `ideal`, accuracy with clean samples alone, `[T]`; and
-        `benchmark`, that of the benchmark's model.
+        `benchmark`, accuracy of the benchmark's model.
     """
     start = begin(task, noise, sizes, seed)
     scene = start.scene("open", max(sizes.ratios))
@@ -171,7 +171,7 @@ def fitted(
     *,
     most: int | None,
 ) -> FilterSizes:
-    """Return sizes that the sets have enough samples for.
+    """Reduce sizes to the samples that the sets hold.
 
     A clean sample is dealt with its share of the benchmark set, and with as many of
     wrong labels, or of other sets, as the largest ratio asks for.
@@ -179,8 +179,8 @@ def fitted(
     Args:
         data: Name of the task's set, for messages.
         task: Its samples.
-        noise: Those of the other sets.
-        sizes: How large it should be.
+        noise: Samples of the other sets.
+        sizes: Sizes wanted.
         most: Clean samples at most.
 
     Raises:
@@ -209,7 +209,7 @@ def fitted(
 def _read(
     data: str, others: Sequence[str], side: int, progress: bool
 ) -> tuple[Samples, list[Samples], list[str]]:
-    """Return the training samples of all sets, alike in size and channels."""
+    """Return the training samples of all sets, in one size and number of channels."""
     read = [
         read_images(name, side=side, tested=False, progress=progress)
         for name in (data, *others)
@@ -217,7 +217,10 @@ def _read(
     n_classes = read[0][0].n_classes
     alike = channels_alike([x for _, x in read])
     samples = [
-        (x[..., 0] if x.shape[-1] == 1 else x, (one.train.y % n_classes).astype(int))
-        for (one, _), x in zip(read, alike, strict=True)
+        (
+            x[..., 0] if x.shape[-1] == 1 else x,
+            (prepared.train.y % n_classes).astype(int),
+        )
+        for (prepared, _), x in zip(read, alike, strict=True)
     ]
-    return samples[0], samples[1:], [one.digest for one, _ in read]
+    return samples[0], samples[1:], [prepared.digest for prepared, _ in read]

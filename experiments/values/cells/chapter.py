@@ -32,13 +32,13 @@ _NETWORK = "the study trains {} again, not a logistic regression"
 def cell_claims(result: CellResult) -> list[Claim]:
     """Judge the study's claims on this cell, by its own methods."""
     measured = [*_measured(result)]
-    shown = {one.key for one in measured}
+    shown = {row.key for row in measured}
     stated = {key: claim for key, claim in CLAIMS.items() if key in shown}
     return judge(stated, measured)
 
 
 def cell_chapter(result: CellResult) -> Chapter:
-    """Show claims with their verdicts, and the figures of each value."""
+    """Return the chapter on a cell: claims with verdicts, and figures by value."""
     claims, n = cell_claims(result), len(result.seeds)
     shown = [name for name in TITLES if name in result.applications]
     return Chapter(
@@ -85,7 +85,7 @@ def _measured(result: CellResult) -> Iterator[Measured]:
 
 
 def _other(result: CellResult, name: str) -> str:
-    """Return why values that train again can't speak for the study's; "" if they can.
+    """Return why retrained values can't test the study's claims; "" if they can.
 
     The study trains logistic regressions on features of images with wrong labels and
     on grey images with foreign ones.

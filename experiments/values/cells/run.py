@@ -57,14 +57,14 @@ class CellResult:
 
     Attributes:
         data: Name of the set.
-        target: What its folder is called; "" for pixels.
+        target: Name of its folder; "" for pixels.
         kind: "text" or "image".
         grey: Whether it holds images of one channel.
         others: Names of the sets that foreign images come from.
         seeds: `[S]`.
-        sizes: How large the applications are.
+        sizes: Sizes of the applications.
         balanced: Whether points to summarise are of each class equally often.
-        applications: Curves, by what is done.
+        applications: Curves, by application.
     """
 
     data: str
@@ -87,7 +87,7 @@ class Read:
         foreign: Images of other sets, of the shape of these, `[m, ...]`, or None.
         embed: From samples to the features of all values, `[n, d]`.
         kind: "text" or "image".
-        digest: Of what was read.
+        digest: Digest of the data read.
     """
 
     part: Part
@@ -171,7 +171,7 @@ def run_cell(
 def applications(
     read: Read, sizes: Sizes, *, paper: bool
 ) -> tuple[dict[str, Callable[[jax.Array], Curves]], bool]:
-    """Return each application of a key, by name, and if the summary is balanced."""
+    """Return each application, a function of a key, and if the summary is balanced."""
     part, embed = read.part, read.embed
     counts = np.bincount(part.y)
     samples = sizes.two if len(counts) == 2 else sizes.samples
@@ -236,7 +236,7 @@ def read_samples(
         data: Name of the set.
         target: Folder of a target, or None.
         others: Names of other sets.
-        sizes: How large the applications are.
+        sizes: Sizes of the applications.
         most: Training points of the largest.
         progress: Show bars.
 
@@ -251,8 +251,8 @@ def read_samples(
     embed: Embed = averaged
     cell = None if target is None else read_cell(data, target, **options)
     if cell is None:
-        one, x = read_images(data, side=PIXELS, **options)
-        y, digest, side, kind = one.train.y, one.digest, PIXELS, "image"
+        prepared, x = read_images(data, side=PIXELS, **options)
+        y, digest, side, kind = prepared.train.y, prepared.digest, PIXELS, "image"
     else:
         config = cell.target.config
         y, digest, side, kind = cell.y, cell.digest, config.side, config.kind
@@ -276,7 +276,7 @@ def read_samples(
         foreign = np.concatenate(images)
         if x.dtype == np.uint8:
             foreign = np.round(255 * foreign).astype(np.uint8)
-        digest += "".join(one.digest for one, _ in read)
+        digest += "".join(prepared.digest for prepared, _ in read)
     y = np.asarray(y, int)
     part = Part(x[_OTHER:], y[_OTHER:], x[:_OTHER], y[:_OTHER])
     return Read(part, foreign, embed, kind, digest)
