@@ -115,7 +115,7 @@ def _tmc(
             *([faster("jaxsel", "pyDVL", "must", 450)] if small else []),
             faster("jaxsel", "pyDVL", "goal", 500 if small else 50),
         ],
-        rounds=5 if small else 3,
+        rounds=15 if small else 3,  # seconds each, on a host with phases
     )
 
 

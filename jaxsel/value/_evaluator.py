@@ -184,6 +184,11 @@ class Evaluator:
         failures = getattr(self._utility, "failures", None)
         return failures if isinstance(failures, Failures) else None
 
+    @property
+    def skips_empty(self) -> bool:
+        """Return whether empty coalitions cost next to nothing, and models start warm."""
+        return self._cold(0) is not None
+
     def __getstate__(self) -> dict[str, Any]:
         # Structures of a user's own classes can't be pickled, and are found anew.
         return vars(self) | {"structure": None}
@@ -198,8 +203,8 @@ class Evaluator:
             rows: Coalitions of a call to come; `self.rows` if None.
             cold: As for `evaluate`.
         """
-        fills = self._cold(0) is not None
-        masks = np.zeros((max(2, rows or self.rows) if fills else 2, self.n), bool)
+        count = max(2, rows or self.rows) if self.skips_empty else 2
+        masks = np.zeros((count, self.n), bool)
         masks[1] = True
         return self.evaluate(jnp.asarray(masks), cold=cold)[0][:2]
 

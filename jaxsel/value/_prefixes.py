@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import gather
@@ -71,7 +70,7 @@ class Walk:
         found[:, 0], found[:, -1] = ends
         wanted = np.arange(lanes)
         wanted[count:] = -1
-        rows = first_rows(lanes, work.rows, sizes)
+        rows = first_rows(work, lanes, sizes)
         ended = np.full(count, work.n)
         return cls(found, ended, wanted, sizes[0], rows // lanes, rows)
 
@@ -108,7 +107,7 @@ class Walk:
         if self.origin is not None:
             like = self.params, np.repeat(self.origin, block)
         last = sizes[1]
-        masks = prefix_masks(ranks, jnp.asarray(lanes), at, last, block=block)
+        masks = prefix_masks(ranks, lanes, at, last, block=block)
         values, self.params = work.evaluate(masks, like)
         active = np.flatnonzero(lanes >= 0)
         until = min(at + block, last + 1)
@@ -136,7 +135,7 @@ class Walk:
         """Return the state `restored` resumes from; {} if models can't be saved."""
         leaves = jax.tree.leaves(self.params)
         if not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves) or any(
-            jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
+            jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
         ):
             return {}
         state = {PART + name: np.array(getattr(self, name)) for name in _SAVED}
@@ -178,21 +177,20 @@ def _take(leaf: jax.Array, rows: np.ndarray | None) -> jax.Array:
     return leaf[rows]
 
 
-def first_rows(lanes: int, most: int, sizes: tuple[int, int]) -> int:
+def first_rows(work: Evaluator, lanes: int, sizes: tuple[int, int]) -> int:
     """Return the number of coalitions in the first call of a walk.
 
     Args:
+        work: The utility.
         lanes: As for `Walk.start`.
-        most: Upper bound on it.
         sizes: As for `Walk.start`.
     """
-    return lanes * _block(sizes[1] - sizes[0] + 1, max(1, most // lanes))
-
-
-def _block(sizes: int, most: int) -> int:
-    """Return how many sizes a call has, so that all calls have about as many."""
-    calls = -(-max(sizes, 1) // most)
-    return -(-max(sizes, 1) // calls)
+    wanted = max(sizes[1] - sizes[0] + 1, 1)
+    most = max(1, work.rows // lanes)
+    if work.skips_empty:
+        return lanes * most  # one program for any number of permutations
+    calls = -(-wanted // most)  # all of about the same number of sizes
+    return lanes * -(-wanted // calls)
 
 
 def _first_run(near: np.ndarray, length: int) -> np.ndarray:

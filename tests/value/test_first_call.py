@@ -39,6 +39,12 @@ learner = value.LogisticRegression()
 utility = value.ModelUtility(learner, x[:200, :10], y[:200], x_val[:, :10], y_val)
 jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(64))
 """,
+    "tmc_shapley, few and many": """
+learner = value.LogisticRegression()
+utility = value.ModelUtility(learner, x[:90, :10], y[:90], x_val[:, :10], y_val)
+for count in (20, 300):
+    jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(count))
+""",
     "tmc_shapley, three classes": """
 y, y_val = rng.integers(0, 3, 200), rng.integers(0, 3, 100)
 utility = value.ModelUtility(
@@ -55,6 +61,7 @@ jaxsel.tmc_shapley(utility, key=key, stop=value.MaxSamples(64))
     ("call", "most", "once"),
     [
         ("tmc_shapley", 9, "kernel"),
+        ("tmc_shapley, few and many", 16, "kernel"),
         ("tmc_shapley, three classes", 9, "kernel"),
         ("omp", 6, "pursue"),
         ("knn_shapley", 7, "_step"),

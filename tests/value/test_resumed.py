@@ -156,7 +156,9 @@ def test_resumed_at_every_moment(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("parameters", [(16.0, 1.0), (1.0, 16.0)])
 def test_sizes_of_permutations_are_static(parameters):
     """NumPy's whole numbers can't be static arguments of a saved walk."""
-    estimator = value._permutation._Permutations(method="", parameters=parameters)
+    estimator = value._permutation._Permutations(
+        method="", parameters=parameters, round=64
+    )
     sizes = estimator._used(400)[1]
     assert [type(size) for size in sizes] == [int, int]
     assert sizes != (1, 399)

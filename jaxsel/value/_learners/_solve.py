@@ -17,14 +17,15 @@ def pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
-    """Solve A x = b by Cholesky's method.
+    """Solve A x = b for positive definite A.
 
     Args:
         packed: Lower triangles in the order of `pairs`, `[p (p + 1) / 2, B]`.
         right: `[p, B]`, or `[K, p, B]` for K right sides of each system.
 
     Returns:
-        Of the shape of `right`. Costs p³ / 6 multiplications a system.
+        Of the shape of `right`, not finite where A is found not to be definite. Costs
+        p³ / 2 multiplications a system up to `UNROLLED` rows, p³ / 6 above.
     """
     size = right.shape[-2]
     if size > UNROLLED:
@@ -42,40 +43,21 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
             default=_solve,
         )
         return solved.transpose(2, 1, 0).reshape(right.shape)
-    if right.ndim == 3:
-        return jnp.stack([solve_packed(packed, side) for side in right])
-
-    def packed_index(i: int, j: int) -> int:
-        return i * (i + 1) // 2 + j
-
-    factor: dict[tuple[int, int], jax.Array] = {}
-    inverse: list[jax.Array] = []
-    forward: list[jax.Array] = []
-    # Column by column, with a barrier after each: XLA's fusions would compute a column
-    # anew for each entry that makes use of it.
-    for j in range(size):
-        pivot, ahead = packed[packed_index(j, j)], right[j]
-        for k in range(j):
-            pivot = pivot - factor[j, k] ** 2
-            ahead = ahead - factor[j, k] * forward[k]
-        root = jax.lax.rsqrt(pivot)
-        column = [root, ahead * root]
-        for i in range(j + 1, size):
-            entry = packed[packed_index(i, j)]
-            for k in range(j):
-                entry = entry - factor[i, k] * factor[j, k]
-            column.append(entry * root)
-        column = barrier(jnp.stack(column))
-        inverse.append(column[0])
-        forward.append(column[1])
-        factor |= {(i, j): column[i - j + 1] for i in range(j + 1, size)}
-    solution = [forward[0]] * size
-    for i in reversed(range(size)):
-        entry = forward[i]
-        for k in range(i + 1, size):
-            entry = entry - factor[k, i] * solution[k]
-        solution[i] = entry * inverse[i]
-    return barrier(jnp.stack(solution))
+    # Gauss-Jordan elimination, which positive definite systems take without pivoting.
+    # The pivot's row goes last, so that every step is one loop without branches; the
+    # barriers keep XLA from computing a step anew for each entry that makes use of it.
+    rows, columns = pairs(size)
+    places = np.zeros((size, size), int)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    sides = right.reshape(-1, size, right.shape[-1]).transpose(1, 0, 2)
+    matrix = barrier(jnp.concatenate([packed[places], sides], axis=1))
+    for _ in range(size):
+        # NaN where the pivot is negative, as a step of Cholesky's method.
+        inverse = jnp.square(jax.lax.rsqrt(matrix[0, 0]))
+        pivot = barrier(matrix[0, 1:] * inverse)
+        others = matrix[1:, 1:] - matrix[1:, :1] * pivot[None]
+        matrix = barrier(jnp.concatenate([others, pivot[None]]))
+    return matrix.transpose(1, 0, 2).reshape(right.shape)
 
 
 def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
