@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import wrapped_key
+from jaxsel._typed import wrap_key_data
 from jaxsel.data import info
 from jaxsel.models import available_models
 from jaxsel.proxy import (
@@ -132,7 +132,7 @@ def run_texts(
     words = np.frombuffer(
         hashlib.sha256(f"jaxsel {seed} 1".encode()).digest()[:8], "<u4"
     )
-    start = wrapped_key(jnp.asarray(words))
+    start = wrap_key_data(jnp.asarray(words))
     keys = [jax.random.fold_in(start, i) for i in range(4)]
     dealt = deal(texts.labels, SIZES, keys[0])
     pool, distil = _samples(texts, dealt.pool), _samples(texts, dealt.own)

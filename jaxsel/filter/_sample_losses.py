@@ -27,7 +27,7 @@ from jaxsel._mesh import (
 )
 from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
 from jaxsel._progress import track
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 
 # Numbers that the samples of a chunk compute: on a CPU about a cache's worth.
 _ENTRIES = {"cpu": 1 << 22}
@@ -109,7 +109,7 @@ def sample_losses(
     def on_mesh_or_here(leaf: jax.Array) -> Any:
         return automatic(leaf) if is_on(leaf, mesh) else whole(leaf)
 
-    examples = map_leaves(on_mesh_or_here, examples)
+    examples = tree_map(on_mesh_or_here, examples)
     leaves = jax.tree.leaves(examples)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):
@@ -167,7 +167,7 @@ def _loss(loss: Loss, parameters: Parameters, example: Any) -> jax.Array:
     return example_loss(loss, parameters, parameters.selected, example)
 
 
-@compiled(static_argnums=0)
+@jit(static_argnums=0)
 def _losses(loss: Loss, parameters: Parameters, examples: Any) -> jax.Array:
     return jax.vmap(functools.partial(_loss, loss, parameters))(examples)
 
@@ -207,7 +207,7 @@ def _on_devices(
     return losses
 
 
-@compiled(static_argnums=(0, 5, 6), donate_argnums=3)
+@jit(static_argnums=(0, 5, 6), donate_argnums=3)
 def _more(
     loss: Loss,
     parameters: Parameters,
@@ -225,7 +225,7 @@ def _more(
         def cut(leaf: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(leaf, start, rows)
 
-        rows_here = map_leaves(cut, examples)
+        rows_here = tree_map(cut, examples)
         return jax.lax.dynamic_update_slice_in_dim(
             losses, _losses(loss, parameters, rows_here), start, 0
         )

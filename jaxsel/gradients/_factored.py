@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from jaxsel._checks import widen
 from jaxsel._show import brief
-from jaxsel._typed import map_rows
+from jaxsel._typed import lax_map
 
 from ._oracle import Gradient, Oracle, products
 
@@ -95,7 +95,7 @@ def _diag(layer: LayerFactors) -> jax.Array:
         return jnp.sum(_dot(deltas, deltas.T) * alike)
 
     batch = max(1, _ENTRIES // (positions * positions))
-    return map_rows(squared_length, (layer.deltas, layer.inputs), batch_size=batch)
+    return lax_map(squared_length, (layer.deltas, layer.inputs), batch_size=batch)
 
 
 def _corr(layer: LayerFactors, v: jax.Array) -> jax.Array:
@@ -116,7 +116,7 @@ def _gram(atoms: LayerFactors, layer: LayerFactors) -> jax.Array:
         # Through the atom's gradient: n · positions · in · out a column.
         return _corr(layer, _outer(layer, *atom))
 
-    return map_rows(column, (atoms.deltas, atoms.inputs))
+    return lax_map(column, (atoms.deltas, atoms.inputs))
 
 
 def _combine(layer: LayerFactors, weights: jax.Array) -> jax.Array:

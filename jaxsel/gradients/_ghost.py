@@ -21,7 +21,7 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
-from jaxsel._typed import compiled, gradient_and_rest
+from jaxsel._typed import grad, jit
 
 from ._factored import Factored, LayerFactors
 from ._jaxpr_tape import Product, Sum, Tape, View, refusal
@@ -99,7 +99,7 @@ def ghost(
     return Factored(_ghost(loss, parameters, examples, size, shards))
 
 
-@compiled(static_argnums=(0, 3, 4))
+@jit(static_argnums=(0, 3, 4))
 def _ghost(
     loss: Loss,
     parameters: Parameters,
@@ -142,7 +142,7 @@ def _traced(
 
         zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
         zeros = vary(zeros, example)
-        deltas, inputs_of = gradient_and_rest(tapped)(zeros)
+        deltas, inputs_of = grad(tapped, has_aux=True)(zeros)
         for product, inputs in zip(plan.products, inputs_of, strict=True):
             product.inputs = inputs
         for use in plan.uses:

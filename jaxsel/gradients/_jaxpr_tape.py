@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from jaxsel._typed import transpose
+from jaxsel._typed import linear_transpose
 
 _MOVES = {
     "reshape",
@@ -79,7 +79,7 @@ class View:
     def back(self, delta: jax.Array) -> jax.Array:
         """Return the derivative by the parameter, flat, given the one by the view."""
         shape = jax.ShapeDtypeStruct(self.leaf.shape, delta.dtype)
-        return transpose(self.apply, shape)(delta)[0].reshape(-1)
+        return linear_transpose(self.apply, shape)(delta)[0].reshape(-1)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
-from jaxsel._typed import compiled, map_leaves, map_rows as map_some, vjp
+from jaxsel._typed import jit, lax_map, tree_map, vjp
 
 from ._oracle import Gradient, Oracle
 from ._per_sample import gradients
@@ -142,7 +142,7 @@ def _ask(kernel: Any, oracle: Jvp, *same: Any, weights: Any = None) -> Any:
     return _computed(kernel, oracle, same, weights, shards)
 
 
-@compiled(static_argnums=(0, 4))
+@jit(static_argnums=(0, 4))
 def _computed(
     kernel: Any, oracle: Jvp, same: Any, weights: Any, shards: Shards | None
 ) -> Any:
@@ -156,7 +156,7 @@ def _computed(
     return run(oracle.parameters, same, *rows)
 
 
-@compiled()
+@jit()
 def _first_loss(oracle: Jvp) -> jax.Array:
     parameters, example = oracle.parameters, first_row(oracle.examples)
     return example_loss(oracle.loss, parameters, parameters.selected, example)
@@ -191,10 +191,10 @@ def _gram(oracle: Jvp, atoms: Jvp) -> jax.Array:
     """Return inner products `[n, m]`."""
 
     def column(example: Any) -> jax.Array:
-        batch = map_leaves(lambda leaf: leaf[None], example)
+        batch = tree_map(lambda leaf: leaf[None], example)
         return _corr(oracle, _weighted(atoms, batch, jnp.ones(1, oracle.dtype)))
 
-    return map_some(column, atoms.examples, batch_size=_ATOMS).T
+    return lax_map(column, atoms.examples, batch_size=_ATOMS).T
 
 
 def _combine(oracle: Jvp, weights: jax.Array) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jaxsel._checks import (
     check_choice,
     check_same_length,
 )
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._factored import Factored, LayerFactors
 from ._shards import beside, finite_rows, is_spread
@@ -190,12 +190,12 @@ def _errors(
     return _cross_entropy_errors(outputs, beside(codes, outputs))
 
 
-@compiled()
+@jit()
 def _difference(outputs: jax.Array, labels: jax.Array) -> jax.Array:
     return outputs - labels
 
 
-@compiled()
+@jit()
 def _cross_entropy_errors(outputs: jax.Array, codes: jax.Array) -> jax.Array:
     if outputs.shape[1] == 1:
         return jax.nn.sigmoid(outputs) - codes[:, None].astype(outputs.dtype)

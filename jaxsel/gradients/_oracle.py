@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from jaxsel._checks import widen
-from jaxsel._typed import map_leaves
+from jaxsel._typed import tree_map
 
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""
@@ -95,7 +95,7 @@ class Oracle(abc.ABC):
 
     def take(self: _T, indices: jax.Array) -> _T:
         """Return the oracle of the candidates at `indices` (`[m]`, or a slice)."""
-        rows = map_leaves(lambda array: array[indices], self.per_candidate())
+        rows = tree_map(lambda array: array[indices], self.per_candidate())
         return dataclasses.replace(self, **rows)  # pyright: ignore
 
     def group(self, rows: jax.Array, shares: jax.Array) -> Oracle:

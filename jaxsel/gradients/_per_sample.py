@@ -18,7 +18,7 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
-from jaxsel._typed import compiled, gradient
+from jaxsel._typed import grad, jit
 
 from ._dense import Dense
 from ._rows import check_chunk_size, map_rows, rows_of, vary
@@ -65,7 +65,7 @@ def per_sample(
     return Dense(_per_sample(loss, parameters, examples, size, shards))
 
 
-@compiled(static_argnums=(0, 3, 4))
+@jit(static_argnums=(0, 3, 4))
 def _per_sample(
     loss: Loss,
     parameters: Parameters,
@@ -91,7 +91,7 @@ def gradients(loss: Loss, parameters: Parameters, examples: Any) -> dict[str, An
         def of(selected: dict[str, jax.Array]) -> jax.Array:
             return example_loss(loss, parameters, selected, example)
 
-        return gradient(of)(selected)
+        return grad(of)(selected)
 
     return jax.vmap(of_example)(examples)
 

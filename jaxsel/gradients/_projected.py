@@ -21,7 +21,7 @@ from jaxsel._parameters import (
     check_loss,
     split,
 )
-from jaxsel._typed import compiled, fori_loop
+from jaxsel._typed import fori_loop, jit
 
 from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._per_sample import flatten, gradients
@@ -192,7 +192,7 @@ def projected(
     return Projected(rows, key, kind, parameters.form)
 
 
-@compiled(static_argnums=(0, 4, 5, 6, 7))
+@jit(static_argnums=(0, 4, 5, 6, 7))
 def _projected(
     loss: Loss,
     parameters: Parameters,
@@ -219,7 +219,7 @@ def _projected(
     return by_shards(of, shards, rows=1)(parameters, key, examples)
 
 
-@compiled(static_argnums=(1, 3, 4))
+@jit(static_argnums=(1, 3, 4))
 def _project(
     selected: dict[str, Any], form: Form, key: jax.Array, kind: Kind, dim: int
 ) -> jax.Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxsel._checks import check_count
-from jaxsel._typed import fori_loop, map_leaves, map_pairs, vary_over
+from jaxsel._typed import fori_loop, pcast, tree_map
 
 _T = TypeVar("_T")
 
@@ -59,9 +59,9 @@ def vary(tree: _T, like: Any) -> _T:
 
     def mark(array: jax.Array) -> jax.Array:
         missing = tuple(axes - _varying(array))
-        return vary_over(array, missing) if missing else array
+        return pcast(array, missing, to="varying") if missing else array
 
-    return map_leaves(mark, tree) if axes else tree
+    return tree_map(mark, tree) if axes else tree
 
 
 def _varying(array: Any) -> frozenset[str]:
@@ -84,7 +84,7 @@ def map_rows(function: Callable[[Any], Any], examples: Any, rows: int) -> Any:
 
     def body(chunk: jax.Array, out: Any) -> Any:
         start = jnp.minimum(chunk * rows, n - rows)
-        return map_pairs(
+        return tree_map(
             lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, start, 0),
             out,
             function(_cut(examples, start, rows)),
@@ -123,6 +123,6 @@ def _nothing(like: jax.ShapeDtypeStruct, rows: int | None = None) -> jax.Array:
 
 
 def _cut(examples: Any, start: jax.Array | int, rows: int) -> Any:
-    return map_leaves(
+    return tree_map(
         lambda array: lax.dynamic_slice_in_dim(array, start, rows, 0), examples
     )

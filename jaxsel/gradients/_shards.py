@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from jaxsel._checks import check_features, check_numeric, float_type, to_float
 from jaxsel._mesh import automatic, gather, replicate
-from jaxsel._typed import compiled, map_leaves, sum_devices
+from jaxsel._typed import jit, psum, tree_map
 
 Shards = tuple[jax.sharding.Mesh, Any]
 """A mesh, and the axis or axes of it over which rows are split."""
@@ -49,13 +49,13 @@ def finite_rows(name: str, value: Any) -> jax.Array:
     return _as_type(value, float_type(value))
 
 
-@compiled()
+@jit()
 def _wrong_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     wrong = ~jnp.isfinite(rows).all(axis=1)
     return jnp.argmax(wrong), jnp.sum(wrong, dtype=jnp.int32)
 
 
-@compiled(static_argnums=1)
+@jit(static_argnums=1)
 def _as_type(array: jax.Array, dtype: Any) -> jax.Array:
     return array.astype(dtype)
 
@@ -73,11 +73,11 @@ def split_rows(tree: Any) -> tuple[Any, Shards | None]:
     def plain(leaf: jax.Array) -> jax.Array:
         return automatic(leaf) if is_spread(leaf) else leaf
 
-    tree = map_leaves(plain, tree)
+    tree = tree_map(plain, tree)
     splits = [shards for leaf in jax.tree.leaves(tree) if (shards := shards_of(leaf))]
     if not splits:
         return tree, None
-    return map_leaves(lambda leaf: _like(leaf, *splits[0]), tree), splits[0]
+    return tree_map(lambda leaf: _like(leaf, *splits[0]), tree), splits[0]
 
 
 def shards_of(tree: Any) -> Shards | None:
@@ -128,7 +128,7 @@ def by_shards(
     def run(*arguments: Any) -> Any:
         def on_shard(*arguments: Any) -> Any:
             result = function(*arguments)
-            return sum_devices(result, axes) if total else result
+            return psum(result, axes) if total else result
 
         same = len(arguments) - rows
         across: Any = jax.shard_map(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from jaxsel._checks import check_count
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._oracle import Gradient, Oracle
 
@@ -90,17 +90,17 @@ class Streamed(Oracle):
         return jnp.asarray(np.concatenate(answers, axis=-1))
 
 
-@compiled()
+@jit()
 def _diag(part: Oracle) -> jax.Array:
     return part.diag()
 
 
-@compiled()
+@jit()
 def _corr(part: Oracle, v: Gradient) -> jax.Array:
     return part.corr(v)
 
 
-@compiled()
+@jit()
 def _gram(part: Oracle, atoms: Any) -> jax.Array:
     return part.gram(atoms)
 

@@ -21,7 +21,7 @@ from jaxsel._checks import (
 )
 from jaxsel._doubts import doubt
 from jaxsel._scale import origin
-from jaxsel._typed import compiled, map_rows
+from jaxsel._typed import jit, lax_map
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
 from ._inputs import number_labels
@@ -191,7 +191,7 @@ def predict_folds(
     return probs
 
 
-@compiled(static_argnames=("learner", "folds", "rows"))
+@jit(static_argnames=("learner", "folds", "rows"))
 def _train(
     learner: Learner,
     data: Examples,
@@ -215,7 +215,7 @@ def _train(
     place = jnp.arange(count * rows)
     place = jnp.where(place < n, place, 0)
     chunks = data.x[place].reshape(count, rows, *data.x.shape[1:])
-    probs = map_rows(part, (chunks, fold[place].reshape(count, rows)))
+    probs = lax_map(part, (chunks, fold[place].reshape(count, rows)))
     return probs.reshape(count * rows, -1), getattr(params, "converged", None)
 
 

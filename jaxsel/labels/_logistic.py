@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import caller_level
-from jaxsel._typed import compiled, fori_loop
+from jaxsel._typed import fori_loop, jit
 from jaxsel.value import Curvature, LogisticRegression, fit_softmax
 
 from ._two_classes import fit_two
@@ -69,7 +69,7 @@ def _both_everywhere(codes: np.ndarray, fold: np.ndarray) -> bool:
     return bool((held.sum(axis=0) > held).all())
 
 
-@compiled(static_argnames="tol")
+@jit(static_argnames="tol")
 def _two(
     x: Any, y: Any, trains: Any, l2: Any, *, tol: float
 ) -> tuple[jax.Array, jax.Array]:
@@ -150,7 +150,7 @@ def _trained(
     return np.asarray(log_probs), np.asarray(loss), np.asarray(converged)
 
 
-@compiled(static_argnames=("folds", "tol"))
+@jit(static_argnames=("folds", "tol"))
 def _held_out(
     x: jax.Array,
     onehot: jax.Array,

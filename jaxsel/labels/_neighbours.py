@@ -14,7 +14,7 @@ from jaxsel._checks import as_array, check_count, check_features, check_positive
 from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 from jaxsel._show import compared
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel.neighbors import (
     Metric,
     distances,
@@ -156,7 +156,7 @@ def nearest_others(
     return _settled(x, rows, np.concatenate(indices), metric)
 
 
-@compiled(static_argnames=("k", "metric"))
+@jit(static_argnames=("k", "metric"))
 def _search(
     points: jax.Array, norms: jax.Array, queries: jax.Array, *, k: int, metric: Metric
 ) -> jax.Array:

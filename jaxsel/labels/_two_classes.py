@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._typed import diagonals, while_loop
+from jaxsel._typed import diagonal, while_loop
 
 _STEPS, _SHORTER = 200, 20
 _FIRST, _ROUND, _SAME = 6, 12, 3  # steps on all samples, by a Hessian, and by a factor
@@ -149,7 +149,7 @@ class _Problem(NamedTuple):
         share = jnp.where(shared.total > 0, light_curvature / shared.total, 0)
         hessian = share[:, None, None] * shared.hessian
         hessian += _dot(self.loads.T[None] * heavy_curvature[:, None], self.loads)
-        size = diagonals(hessian)
+        size = diagonal(hessian, axis1=-2, axis2=-1)
         ridge = self.penalty[None] + _RIDGE * (size + 1)
         hessian += jnp.eye(len(self.penalty), dtype=ridge.dtype)[None] * ridge[:, None]
         factor = jax.lax.linalg.cholesky(hessian, symmetrize_input=False)

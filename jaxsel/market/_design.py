@@ -17,7 +17,7 @@ from jaxsel._checks import (
     check_finite,
     check_positive,
 )
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel._types import Selection
 
 from ._frank_wolfe import Weighed, frank_wolfe_design
@@ -202,7 +202,7 @@ def optimal_design(
     )
 
 
-@compiled(static_argnames="steps")
+@jit(static_argnames="steps")
 def _design(
     x: jax.Array, moment: jax.Array, tolerance: jax.Array, *, steps: int
 ) -> Weighed:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._typed import all_devices, map_leaves, sum_devices
+from jaxsel._typed import all_gather, psum, tree_map
 
 
 def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
@@ -28,8 +28,8 @@ def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:
     best = jnp.min(indices)
     if axis is None:
         return best, top
-    tops = all_devices(top, axis)
-    places = all_devices(best + _first(n, axis), axis)
+    tops = all_gather(top, axis)
+    places = all_gather(best + _first(n, axis), axis)
     # Devices are in the candidates' order, so that here too the first of equals wins.
     device = jnp.argmax(tops)
     return places[device].astype(jnp.int32), tops[device]
@@ -47,7 +47,7 @@ def entries(
         return jnp.where(local, array[..., place], 0)
 
     # One device adds the entry, all others zeros: that rounds nothing.
-    return sum_devices(tuple(map(local_entries, arrays)), axis)
+    return psum(tuple(map(local_entries, arrays)), axis)
 
 
 def without(mask: jax.Array, j: jax.Array, axis: str | None) -> jax.Array:
@@ -68,7 +68,7 @@ def replaced(
 def any_of(mask: jax.Array, axis: str | None) -> jax.Array:
     """Return whether any entry is True."""
     local = jnp.any(mask)
-    return local if axis is None else sum_devices(local.astype(jnp.int32), axis) > 0
+    return local if axis is None else psum(local.astype(jnp.int32), axis) > 0
 
 
 def columns(
@@ -94,9 +94,9 @@ def atoms(oracle: Any, ids: jax.Array, axis: str) -> Any:
         local = local.reshape(-1, *[1] * (array.ndim - 1))
         kind = jnp.int32 if array.dtype == bool else array.dtype
         rows = jnp.where(local, array[place], jnp.zeros((), array.dtype)).astype(kind)
-        return sum_devices(rows, axis).astype(array.dtype)
+        return psum(rows, axis).astype(array.dtype)
 
-    return dataclasses.replace(oracle, **map_leaves(everywhere, oracle.per_candidate()))
+    return dataclasses.replace(oracle, **tree_map(everywhere, oracle.per_candidate()))
 
 
 def _first(share: int, axis: str) -> jax.Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxsel._mesh import along
 from jaxsel._show import brief
-from jaxsel._typed import map_pairs
+from jaxsel._typed import tree_map
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._grad_match import check_alike, take
@@ -98,7 +98,7 @@ def _error(oracle: Any, match: Match, target: Gradient) -> jax.Array:
         weights = np.zeros(len(oracle))
         weights[np.asarray(match.indices)[: len(match)]] = w[: len(match)]
         sums = oracle.combine(weights)
-        return squared_norm(map_pairs(jnp.subtract, sums, target))
+        return squared_norm(tree_map(jnp.subtract, sums, target))
     atoms = oracle.take(match.indices)
     through = jnp.matmul(atoms.gram(atoms), w, precision="highest")
     fit = jnp.vdot(w, through - 2 * atoms.corr(target), precision="highest")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import AXIS, replicate, shard
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 from jaxsel.gradients import Gradient, Oracle
 
 from ._inputs import one_of
@@ -32,7 +32,7 @@ _STATIC = ("budget", "positive", "score", "many")
 _pursue: Callable[..., Match] = jax.jit(pursue, static_argnames=_STATIC)
 
 
-@compiled(static_argnames=_STATIC)
+@jit(static_argnames=_STATIC)
 def _pursue_all(oracle: Oracle, targets: Gradient, **options: Any) -> Match:
     return jax.vmap(functools.partial(pursue, oracle, **options))(targets)
 
@@ -126,7 +126,7 @@ def _on_devices(
     return dataclasses.replace(match, indices=jnp.asarray(indices))
 
 
-@compiled(static_argnames=("several", "budget", "positive", "score", "mesh"))
+@jit(static_argnames=("several", "budget", "positive", "score", "mesh"))
 def _pursue_across(
     oracle: Any,
     target: Gradient,
@@ -164,7 +164,7 @@ def _on_host(targets: Gradient, t: jax.Array) -> Gradient:
     def select(leaf: jax.Array) -> Any:
         return np.asarray(leaf)[np.asarray(t)]
 
-    return map_leaves(select, targets)
+    return tree_map(select, targets)
 
 
 def _padded(oracle: Any, more: int) -> Any:
@@ -172,12 +172,12 @@ def _padded(oracle: Any, more: int) -> Any:
     return dataclasses.replace(oracle, **_lengthened(oracle.per_candidate(), more=more))
 
 
-@compiled(static_argnames="more")
+@jit(static_argnames="more")
 def _lengthened(arrays: Any, *, more: int) -> Any:
     def repeat(array: jax.Array) -> jax.Array:
         return jnp.concatenate([array, jnp.repeat(array[-1:], more, axis=0)])
 
-    return map_leaves(repeat, arrays)
+    return tree_map(repeat, arrays)
 
 
 def _cut(match: Match, size: int) -> Match:
@@ -187,6 +187,6 @@ def _cut(match: Match, size: int) -> Match:
     return dataclasses.replace(match, **_shortened(long, size=size))
 
 
-@compiled(static_argnames="size")
+@jit(static_argnames="size")
 def _shortened(arrays: Any, *, size: int) -> Any:
-    return map_leaves(lambda array: array[..., :size], arrays)
+    return tree_map(lambda array: array[..., :size], arrays)

@@ -19,7 +19,7 @@ from jaxsel._checks import (
 from jaxsel._chunk import chunk_slices
 from jaxsel._mesh import AXIS, along, gather, replicate, shard
 from jaxsel._progress import track
-from jaxsel._typed import compiled, epsilon, sum_devices
+from jaxsel._typed import finfo, jit, psum
 from jaxsel._types import Selection
 from jaxsel.gradients import Dense, Oracle
 from jaxsel.neighbors._distance import rounded_mean, subtract
@@ -200,7 +200,7 @@ class _Places:
             return False
         mean = float(free.mean())
         squares = np.asarray(self.diag, np.float64)[self.usable]
-        error = 4 * epsilon(self.diag.dtype) * float(squares.mean())
+        error = 4 * finfo(self.diag.dtype).eps * float(squares.mean())
         return error > _NOTABLE * (mean if self.squared else mean**2)
 
     def distances(self) -> np.ndarray:
@@ -263,7 +263,7 @@ _Rows = tuple[jax.Array, jax.Array, jax.Array]
 """Per row: squared length, distance to its representative, representative's rank."""
 
 
-@compiled(static_argnames=("squared", "mesh"))
+@jit(static_argnames=("squared", "mesh"))
 def _gain_across(
     oracle: Any,
     ids: jax.Array,
@@ -279,12 +279,12 @@ def _gain_across(
             jnp.maximum(jnp.broadcast_to(nearest, distances.shape) - distances, 0),
             axis=-1,
         )
-        return sum_devices(gain, AXIS)
+        return psum(gain, AXIS)
 
     return on_parts(on_shard, oracle, mesh, ids, rows, out=ALL)
 
 
-@compiled(static_argnames=("squared", "mesh"))
+@jit(static_argnames=("squared", "mesh"))
 def _represent(
     oracle: Any,
     j: jax.Array,
@@ -320,18 +320,18 @@ def _distance(
     total = atom_squares[:, None] + diag[None]
     square = total - 2 * products
     # The root would amplify the rounding that is left between equal candidates.
-    square = jnp.where(square < 4 * epsilon(diag.dtype) * total, 0, square)
+    square = jnp.where(square < 4 * finfo(diag.dtype).eps * total, 0, square)
     return square if squared else jnp.sqrt(square)
 
 
-@compiled(static_argnames="squared")
+@jit(static_argnames="squared")
 def _lengths(
     columns: jax.Array, diag: jax.Array, ids: jax.Array, *, squared: bool
 ) -> jax.Array:
     return _distance(columns, diag[ids], diag, squared=squared)
 
 
-@compiled()
+@jit()
 def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
     return jnp.nansum(
         jnp.maximum(jnp.broadcast_to(nearest, distances.shape) - distances, 0), axis=-1

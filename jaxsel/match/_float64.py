@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxsel._checks import as_array
 from jaxsel._doubts import doubt
-from jaxsel._typed import epsilon, map_leaves
+from jaxsel._typed import finfo, tree_map
 from jaxsel.gradients import Dense, Factored, Oracle, Projected, Streamed
 
 from ._resident import Resident
@@ -67,7 +67,7 @@ def widened(value: Any) -> Any:
             progress=value.progress,
         )
     if isinstance(value, (Oracle, jax.Array)):
-        return map_leaves(_wide, value)
+        return tree_map(_wide, value)
     return np.asarray(as_array("candidates", value), np.float64)
 
 
@@ -77,7 +77,7 @@ def narrowed(result: _T) -> _T:
     def narrow(leaf: Any) -> Any:
         return leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf
 
-    return map_leaves(narrow, result)
+    return tree_map(narrow, result)
 
 
 def _wide(leaf: Any) -> Any:
@@ -89,4 +89,4 @@ def precision_of(candidates: Any) -> float:
     """Return the relative rounding error of the candidates' own numbers."""
     dtype = getattr(candidates, "dtype", np.float64)
     is_narrow = jnp.issubdtype(dtype, jnp.floating) and dtype != np.float64
-    return epsilon(jnp.float32 if is_narrow else jnp.float64)
+    return finfo(jnp.float32 if is_narrow else jnp.float64).eps

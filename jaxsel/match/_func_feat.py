@@ -13,7 +13,7 @@ from jaxtyping import Float, Real
 from jaxsel._aligned import align_columns
 from jaxsel._checks import check_choice, check_count, check_features, to_float
 from jaxsel._mesh import along, gather, is_on, replicate, whole
-from jaxsel._typed import compiled, fori_loop, least_normal, map_rows, norm
+from jaxsel._typed import finfo, fori_loop, jit, lax_map, norm
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
@@ -160,15 +160,15 @@ def _psi(
     return gather(psi)[subset.places >= 0]
 
 
-@compiled()
+@jit()
 def _all_distances(features: jax.Array, hard_features: jax.Array) -> jax.Array:
     """Compute the distances between vectors of unit length, `[n, m]`."""
     unit = normalise(features)
 
     def of(hard: jax.Array) -> jax.Array:
-        return norm(unit - hard[None])
+        return norm(unit - hard[None], axis=-1)
 
-    return map_rows(of, normalise(hard_features)).T
+    return lax_map(of, normalise(hard_features)).T
 
 
 @jax.jit
@@ -187,12 +187,12 @@ def median_distance(
     return _distance(features, hard_features)
 
 
-@compiled()
+@jit()
 def _distance(
     features: jax.Array, hard_features: jax.Array, weights: jax.Array | None = None
 ) -> jax.Array:
     median = geometric_median(normalise(hard_features), weights=weights)
-    return norm(normalise(features) - normalise(median[None]))
+    return norm(normalise(features) - normalise(median[None]), axis=-1)
 
 
 def geometric_median(
@@ -228,10 +228,10 @@ def geometric_median(
     mean = jnp.matmul(share, points, precision="highest")
     spread = jnp.sqrt(jnp.sum(share * jnp.sum((points - mean[None]) ** 2, axis=-1)))
     # Weiszfeld's weights 1 / distance are infinite where an iterate meets a point.
-    least = 1e-6 * spread + least_normal(points.dtype)
+    least = 1e-6 * spread + finfo(points.dtype).tiny
 
     def step(_: jax.Array, median: jax.Array) -> jax.Array:
-        distance = norm(points - median[None])
+        distance = norm(points - median[None], axis=-1)
         weight = share / jnp.maximum(distance, least)
         total = jnp.matmul(weight, points, precision="highest")
         return total / jnp.sum(weight)

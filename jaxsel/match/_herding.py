@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxsel._checks import check_count
 from jaxsel._mesh import AXIS, along, gather, replicate, shard
-from jaxsel._typed import compiled, epsilon, fori_loop
+from jaxsel._typed import finfo, fori_loop, jit
 from jaxsel._types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
@@ -114,10 +114,10 @@ def _is_rounded(corr: jax.Array, total: jax.Array, may: jax.Array, k: int) -> bo
         return False
     best = np.sort(k * products - sums)[-max(2, math.isqrt(len(products))) :]
     spread = best.std()
-    return bool(2 * epsilon(corr.dtype) * terms > 1e-3 * spread)
+    return bool(2 * finfo(corr.dtype).eps * terms > 1e-3 * spread)
 
 
-@compiled(static_argnames="budget")
+@jit(static_argnames="budget")
 def _herd(oracle: Oracle, target: Gradient, *, budget: int) -> tuple[jax.Array, _State]:
     return _follow(oracle, target, True, budget, None)
 
@@ -137,7 +137,7 @@ def _across_devices(
     )
 
 
-@compiled(static_argnames=("budget", "mesh"))
+@jit(static_argnames=("budget", "mesh"))
 def _herd_across(
     oracle: Oracle, target: Gradient, valid: jax.Array, *, budget: int, mesh: Mesh
 ) -> tuple[jax.Array, _State]:

@@ -17,7 +17,7 @@ from jaxsel._checks import (
     check_positive,
 )
 from jaxsel._mesh import is_on, whole
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
 from ._resident import Resident
@@ -67,7 +67,7 @@ def as_oracle(
         return Resident.of(oracle, mesh)
     if all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
         return oracle
-    return map_leaves(lambda leaf: jnp.asarray(whole(leaf)), oracle)
+    return tree_map(lambda leaf: jnp.asarray(whole(leaf)), oracle)
 
 
 def is_elsewhere(value: Any) -> bool:
@@ -149,7 +149,7 @@ def check_valid(valid: npt.ArrayLike | jax.Array | None, n: int) -> np.ndarray:
 
 def one_of(targets: Gradient, t: int | jax.Array) -> Gradient:
     """Return one of several stacked targets, or some of them."""
-    return map_leaves(lambda leaf: leaf[t], targets)
+    return tree_map(lambda leaf: leaf[t], targets)
 
 
 def _mean(oracle: Oracle) -> Gradient:
@@ -170,7 +170,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     form = jax.eval_shape(_mean, part)
     if _is_listed(target) and isinstance(form, jax.ShapeDtypeStruct):
         target = as_array("target", target)
-    got = map_leaves(lambda leaf: jnp.asarray(whole(leaf)), target)
+    got = tree_map(lambda leaf: jnp.asarray(whole(leaf)), target)
     wanted_shapes = [leaf.shape for leaf in jax.tree.leaves(form)]
     shapes = [leaf.shape for leaf in jax.tree.leaves(got)]
     counts = {shape[:1] for shape in shapes}
@@ -179,7 +179,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
             raise TypeError("target must be real, but has complex numbers")
         # Whole numbers would overflow where they are squared.
         dtype = jnp.promote_types(part.dtype, jnp.float32)
-        got = map_leaves(lambda leaf: leaf.astype(dtype), got)
+        got = tree_map(lambda leaf: leaf.astype(dtype), got)
         for leaf in jax.tree.leaves(got):
             check_concrete("target", leaf)
         if not _all_finite(got):
@@ -199,6 +199,6 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     )
 
 
-@compiled()
+@jit()
 def _all_finite(tree: Any) -> jax.Array:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

@@ -11,7 +11,7 @@ import numpy as np
 from jaxsel._checks import check_count, check_positive, widen
 from jaxsel._doubts import doubt
 from jaxsel._mesh import AXIS, along, gather, shard
-from jaxsel._typed import compiled, epsilon, while_loop
+from jaxsel._typed import finfo, jit, while_loop
 from jaxsel._types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
@@ -107,7 +107,7 @@ def log_det(
     may = usable(diag)
     longest = float(jnp.max(jnp.where(may, diag, 0))) + l2
     most = min(k, int(may.sum()))
-    doubtful = _DOUBTFUL * epsilon(diag.dtype) * longest
+    doubtful = _DOUBTFUL * finfo(diag.dtype).eps * longest
     if repeats(int(count) < most or float(least) < doubtful, oracle):
         with jax.enable_x64(True):
             wide = laid_out(as_oracle("candidates", widened(candidates), mesh), mesh)
@@ -151,7 +151,7 @@ def _choose(oracle: Any, l2: float, k: int, precision: float) -> _Found:
     return diag, *state[2:]
 
 
-@compiled(static_argnames="budget")
+@jit(static_argnames="budget")
 def _deflate(
     rows: jax.Array, l2: jax.Array | float, precision: float, *, budget: int
 ) -> _Found:
@@ -162,7 +162,7 @@ def _deflate(
     `(I + x xᵀ / l2)^(-1/2)`, or projects them, if l2 is 0.
     """
     diag = jnp.sum(rows**2, axis=-1)
-    noise = jnp.maximum(_NOISE * precision, ROUNDING * epsilon(rows.dtype))
+    noise = jnp.maximum(_NOISE * precision, ROUNDING * finfo(rows.dtype).eps)
     floor = jnp.where(l2 > 0, 0, noise**2 * diag)
     open_ = usable(diag)
 
@@ -204,7 +204,7 @@ def _across_devices(
     return jnp.asarray(diag[is_one]), order, jnp.asarray(count), jnp.asarray(least)
 
 
-@compiled(static_argnames=("budget", "mesh"))
+@jit(static_argnames=("budget", "mesh"))
 def _factorise_across(
     oracle: Oracle,
     numbers: tuple[float, float],
@@ -219,7 +219,7 @@ def _factorise_across(
     return on_parts(on_shard, oracle, mesh, numbers, valid, out=(SPLIT, ALL, ALL, ALL))
 
 
-@compiled(static_argnames="budget")
+@jit(static_argnames="budget")
 def _factorise(
     oracle: Oracle, l2: jax.Array | float, precision: float, *, budget: int
 ) -> _Found:
@@ -269,7 +269,7 @@ def _pivot(
     (whole,) = entries((diag,), j, axis)
     # Rounding of products is linear in eps; that of the candidates' own numbers enters
     # a squared distance squared.
-    share = jnp.maximum(ROUNDING * epsilon(diag.dtype), (_NOISE * precision) ** 2)
+    share = jnp.maximum(ROUNDING * finfo(diag.dtype).eps, (_NOISE * precision) ** 2)
     return j, most + l2 > share.astype(diag.dtype) * (whole + l2)
 
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxsel._checks import widen
-from jaxsel._typed import cond, epsilon, map_pairs, while_loop
+from jaxsel._typed import cond, finfo, tree_map, while_loop
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 from . import _refit
@@ -288,7 +288,7 @@ def _choose(
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
     state = state._replace(open=without(state.open, j, axis))
-    slack = 64 * epsilon(problem.norm.dtype) * problem.norm
+    slack = 64 * finfo(problem.norm.dtype).eps * problem.norm
 
     def take(state: Pursuit) -> Pursuit:
         fit = _refit.non_negative if positive else _refit.refine
@@ -312,7 +312,7 @@ def _choose(
             corr=better(corr, state.corr),
             columns=columns,
             indices=state.indices.at[t].set(j),
-            refit=map_pairs(better, new, state.refit),
+            refit=tree_map(better, new, state.refit),
             objective=state.objective.at[t].set(better(last, jnp.nan)),
             last=better(last, state.last),
             steps=t + fine.astype(jnp.int32),
@@ -361,7 +361,7 @@ def _aim(
     """Find the candidate to choose next, or the reason to stop."""
     promise = scores(problem, state, positive=positive, score=score)
     best, most = largest(promise, axis)
-    floor = jnp.maximum(problem.tol**2, 8 * epsilon(promise.dtype))
+    floor = jnp.maximum(problem.tol**2, 8 * finfo(promise.dtype).eps)
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
     codes = [
         (state.steps >= problem.limit, BUDGET),
@@ -382,7 +382,7 @@ def scores(
     """Score the candidates, `[n]`: above zero for those that may be chosen."""
     size = state.corr if positive else jnp.abs(state.corr)
     # A correlation below this is rounding.
-    eps = epsilon(size.dtype)
+    eps = finfo(size.dtype).eps
     noise = 32 * eps * jnp.sqrt(problem.diag) * jnp.sqrt(problem.norm)
     allowed = state.open & (size > noise)
     # Roots of the scores: they order candidates alike, and do not overflow.
@@ -397,4 +397,4 @@ def scores(
 
 def _independent(problem: Problem, pivot: jax.Array, diagonal: jax.Array) -> jax.Array:
     """Return whether the remainder of a diagonal entry exceeds rounding."""
-    return pivot > ROUNDING * epsilon(problem.diag.dtype) * diagonal
+    return pivot > ROUNDING * finfo(problem.diag.dtype).eps * diagonal

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._typed import cholesky, cond, epsilon, map_leaves, while_loop
+from jaxsel._typed import cholesky, cond, finfo, tree_map, while_loop
 
 # With B the basic atoms and N the others, the tableau T and `values` q say
 #
@@ -67,7 +67,7 @@ def empty(size: int, dtype: jax.typing.DTypeLike) -> Refit:
 def grow(state: Refit, size: int) -> Refit:
     """Make room for `size` atoms."""
     more = size - state.target.shape[0]
-    return map_leaves(lambda array: jnp.pad(array, [(0, more)] * array.ndim), state)
+    return tree_map(lambda array: jnp.pad(array, [(0, more)] * array.ndim), state)
 
 
 def add(
@@ -164,7 +164,7 @@ def non_negative(state: Refit) -> Refit:
     cannot cycle (Kim and Park, SIAM Journal on Scientific Computing 33, 2011).
     """
     size = state.target.shape[0]
-    eps = epsilon(state.target.dtype)
+    eps = finfo(state.target.dtype).eps
     scale = jnp.sqrt(jnp.maximum(state.gram.diagonal(), 0))
 
     def violating(state: Refit) -> jax.Array:

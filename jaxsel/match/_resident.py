@@ -26,7 +26,7 @@ from jaxsel._mesh import (
     spread,
     whole,
 )
-from jaxsel._typed import compiled, map_leaves, sum_devices
+from jaxsel._typed import jit, psum, tree_map
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._usable import correlations
@@ -71,7 +71,7 @@ class Resident:
             more = [(0, rows - n)] + [(0, 0)] * (array.ndim - 1)
             return shard(np.pad(array, more, mode="edge"), mesh)
 
-        parts = map_leaves(lay, oracle.per_candidate())
+        parts = tree_map(lay, oracle.per_candidate())
         shared = {
             name: replicate(getattr(oracle, name), mesh) for name in oracle.shared
         }
@@ -228,7 +228,7 @@ def here(tree: _T) -> _T:
     def local(array: Any) -> jax.Array:
         return jnp.asarray(array)
 
-    return map_leaves(local, gather(tree))
+    return tree_map(local, gather(tree))
 
 
 def parts_of(oracle: Any) -> tuple[Any, Any, Callable[[Any, Any], Any]]:
@@ -272,7 +272,7 @@ def on_parts(
     return run(parts, shared, same, split)
 
 
-@compiled(static_argnums=1)
+@jit(static_argnums=1)
 def lengths(oracle: Oracle, mesh: Mesh) -> jax.Array:
     """Return the squared length of each row, split as they are."""
 
@@ -282,7 +282,7 @@ def lengths(oracle: Oracle, mesh: Mesh) -> jax.Array:
     return on_parts(on_shard, oracle, mesh, out=SPLIT)
 
 
-@compiled(static_argnums=2)
+@jit(static_argnums=2)
 def _corr(oracle: Oracle, target: Gradient, mesh: Mesh) -> jax.Array:
     def on_shard(oracle: Any, target: Gradient, _: Any) -> jax.Array:
         return correlations(oracle, target)
@@ -290,7 +290,7 @@ def _corr(oracle: Oracle, target: Gradient, mesh: Mesh) -> jax.Array:
     return on_parts(on_shard, oracle, mesh, target, out=SPLIT)
 
 
-@compiled(static_argnums=2)
+@jit(static_argnums=2)
 def _combine(oracle: Oracle, weights: jax.Array, mesh: Mesh) -> Gradient:
     parts, shared, together = parts_of(oracle)
 
@@ -298,22 +298,22 @@ def _combine(oracle: Oracle, weights: jax.Array, mesh: Mesh) -> Gradient:
         total = together(parts, shared).combine(weights)
         # All weights of a device may be 0, as of fillers, but 0 times a NaN is NaN.
         none = ~jnp.any(weights)
-        total = map_leaves(lambda leaf: jnp.where(none, 0, leaf), total)
-        return sum_devices(total, AXIS)
+        total = tree_map(lambda leaf: jnp.where(none, 0, leaf), total)
+        return psum(total, AXIS)
 
     run = by_shards(on_shard, mesh, (SPLIT, ALL, SPLIT), ALL)
     return run(parts, shared, weights)
 
 
-@compiled(static_argnums=2)
+@jit(static_argnums=2)
 def _pick(parts: Any, rows: jax.Array, mesh: Mesh) -> Any:
     def on_shard(parts: Any, rows: jax.Array) -> Any:
-        return map_leaves(lambda array: array[rows[0]], parts)
+        return tree_map(lambda array: array[rows[0]], parts)
 
     return by_shards(on_shard, mesh, (SPLIT, SPLIT), SPLIT)(parts, rows)
 
 
-@compiled(static_argnums=(2, 3, 4))
+@jit(static_argnums=(2, 3, 4))
 def _move(parts: Any, lists: Any, shifts: Any, share: int, mesh: Mesh) -> Any:
     devices = n_shards(mesh)
 
@@ -327,7 +327,7 @@ def _move(parts: Any, lists: Any, shifts: Any, share: int, mesh: Mesh) -> Any:
                 received = received.at[kept[0]].set(rows, mode="drop")
             return received
 
-        return map_leaves(moved, parts)
+        return tree_map(moved, parts)
 
     return by_shards(on_shard, mesh, (SPLIT, SPLIT), SPLIT)(parts, lists)
 
@@ -336,7 +336,7 @@ def _grouped(oracle: Any, rows: np.ndarray, shares: jax.Array) -> Any:
     return oracle.group(jnp.asarray(rows), shares)
 
 
-@compiled(static_argnums=2)
+@jit(static_argnums=2)
 def _group(oracle: Any, shares: jax.Array, mesh: Mesh) -> Any:
     parts, shared, together = parts_of(oracle)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._show import compared, is_readable
-from jaxsel._typed import map_leaves
+from jaxsel._typed import tree_map
 from jaxsel._types import Selection
 
 BUDGET, TOLERANCE, EXHAUSTED, PRECISION, OVERFLOW = range(5)
@@ -100,4 +100,4 @@ class Match(Selection):
         count = self.indices.shape[0]
         if not -count <= target < count:
             raise IndexError(f"target must lie in [{-count}, {count}), got {target}")
-        return map_leaves(lambda array: array[target], self).unpadded()
+        return tree_map(lambda array: array[target], self).unpadded()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._checks import widen
-from jaxsel._typed import compiled, largest, least_normal, map_leaves
+from jaxsel._typed import finfo, jit, tree_map
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 
@@ -32,7 +32,7 @@ def correlations(oracle: Oracle, target: Gradient) -> jax.Array:
     peaks = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(target)]
     peak = widen(jnp.max(jnp.stack(peaks)))
     exponent = jnp.where(peak > 0, jnp.frexp(peak)[1], 0)
-    scaled = map_leaves(lambda leaf: jnp.ldexp(leaf, -exponent), target)
+    scaled = tree_map(lambda leaf: jnp.ldexp(leaf, -exponent), target)
     return jnp.ldexp(widen(oracle.corr(scaled)), exponent)
 
 
@@ -52,7 +52,7 @@ def check_products(products: jax.Array, allowed: jax.Array | None = None) -> Non
         dtype = products.dtype
         raise ValueError(
             f"candidates must have squared lengths and products that fit {dtype}, as "
-            f"those of lengths up to {np.sqrt(largest(dtype)):.1e} do, "
+            f"those of lengths up to {np.sqrt(finfo(dtype).max):.1e} do, "
             f"but candidate {np.argwhere(infinite)[0][-1]} is longer: {_remedy(dtype)}"
         )
 
@@ -68,7 +68,7 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
         ValueError: If a squared length is infinite, or below the normal numbers.
     """
     norms = np.asarray(_squared_norms(target, several=several))
-    least, most = least_normal(norms.dtype), largest(norms.dtype)
+    least, most = finfo(norms.dtype).tiny, finfo(norms.dtype).max
     for t in np.flatnonzero(~((norms >= least) & (norms < np.inf))):
         every = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(target)]
         leaves = [leaf[t] for leaf in every] if several else every
@@ -82,9 +82,9 @@ def check_lengths(target: Gradient, *, several: bool = False) -> None:
             )
 
 
-@compiled(static_argnames="several")
+@jit(static_argnames="several")
 def _squared_norms(target: Gradient, *, several: bool) -> jax.Array:
-    targets = target if several else map_leaves(lambda leaf: leaf[None], target)
+    targets = target if several else tree_map(lambda leaf: leaf[None], target)
     return jax.vmap(squared_norm)(targets)
 
 

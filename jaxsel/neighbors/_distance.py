@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxsel._checks import check_choice, check_concrete, float_type, to_float
-from jaxsel._typed import compiled, norm
+from jaxsel._typed import jit, norm
 
 from ._exact import BY_QUERY, Exact, errors, repair
 from ._given import as_given, rounds_nothing
@@ -154,7 +154,7 @@ def error_parts(
     return errors(*lengths, queries.shape[1])
 
 
-@compiled()
+@jit()
 def _edges(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the smallest and the largest number, without a copy."""
     return x.min(), x.max()
@@ -175,7 +175,7 @@ def normalise(x: Float[jax.Array, "n d"]) -> Float[jax.Array, "n d"]:
     down = jnp.where(peak > 1, 2.0**-64, 1.0)
     x, peak = x * down, peak * down
     x = x / jnp.where(peak > 0, peak, 1)
-    length = norm(x, keepdims=True)
+    length = norm(x, axis=-1, keepdims=True)
     return x / jnp.where(length > 0, length, 1)
 
 

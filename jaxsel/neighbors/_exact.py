@@ -29,7 +29,7 @@ from jax import lax
 from jaxsel import _native
 from jaxsel._platform import on_platform, take
 from jaxsel._show import brief
-from jaxsel._typed import all_devices, cond, map_rows, swap_devices
+from jaxsel._typed import all_gather, all_to_all, cond, lax_map
 
 from ._together import once, repeat
 
@@ -357,13 +357,13 @@ def true_distances(exact: Exact, index: jax.Array) -> jax.Array:
     else:
         squared, rows = partial(_ask, exact=exact, axis=exact.axis), _FEW
     blocks = jnp.pad(index, (0, -count % rows)).reshape(-1, rows)
-    total = map_rows(squared, blocks)
+    total = lax_map(squared, blocks)
     return _to_distance(total.reshape(-1)[:count], exact)
 
 
 def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
     """Return squared distances `[w]` of points, each from the device that has it."""
-    asked = all_devices(index, axis)  # [devices, w]
+    asked = all_gather(index, axis)  # [devices, w]
     local = asked - lax.axis_index(axis) * len(exact.points)
     is_local = (local >= 0) & (local < len(exact.points))
 
@@ -372,8 +372,8 @@ def _ask(index: jax.Array, *, exact: Exact, axis: str) -> jax.Array:
         by = _float64(take(exact.points, local)) - _float64(query)[None]
         return jnp.sum(by**2, axis=-1)
 
-    squared = map_rows(of_device, (jnp.where(is_local, local, 0), exact.query))
-    answers = swap_devices(jnp.where(is_local, squared, 0), axis, 0, 0)
+    squared = lax_map(of_device, (jnp.where(is_local, local, 0), exact.query))
+    answers = all_to_all(jnp.where(is_local, squared, 0), axis, 0, 0)
     return jnp.sum(answers, axis=0)  # one device has each point: all others send 0
 
 
@@ -393,7 +393,7 @@ def _repair(distances: jax.Array, exact: Exact) -> jax.Array:
                 near = _to_distance(jnp.sum(by**2, axis=-1), exact)
                 return near.astype(jnp.float32)
 
-        return jnp.where(lost, map_rows(row, exact.query), distances)
+        return jnp.where(lost, lax_map(row, exact.query), distances)
 
     return cond(jnp.any(lost), again, lambda distances: distances, distances)
 

@@ -18,7 +18,7 @@ from jax import lax
 from jaxsel._checks import as_type, check_choice, to_float
 from jaxsel._fingerprint import as_float32, sampled, sampling_step
 from jaxsel._mesh import AXIS, is_on, n_shards, spread
-from jaxsel._typed import swap_devices
+from jaxsel._typed import all_to_all
 
 from ._distance import (
     METRICS,
@@ -244,7 +244,7 @@ def rows_of(
     )
     if exact is not None and decide is not None:
         near, exact = decide(near, exact), None
-    near = swap_devices(near, AXIS, 0, 1)[:, :n]
+    near = all_to_all(near, AXIS, 0, 1, tiled=True)[:, :n]
     if exact is None:
         return near, None, None
     assert error is not None  # wherever there is an `exact`
@@ -271,4 +271,4 @@ def columns_of(values: jax.Array, share: int) -> jax.Array:
     """
     devices = lax.axis_size(AXIS)
     values = jnp.pad(values, ((0, 0), (0, share * devices - values.shape[1])))
-    return swap_devices(values, AXIS, 1, 0)
+    return all_to_all(values, AXIS, 1, 0, tiled=True)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._typed import sum_devices
+from jaxsel._typed import psum
 
 # The name that `jax.vmap` gives the rows of a device, where devices work together: what
 # one row wants all take part in, so that no loop has to choose row by row.
@@ -67,4 +67,4 @@ def repeat(
 
 
 def _any_wants(wanted: jax.Array, axis: str) -> jax.Array:
-    return sum_devices(wanted.astype(jnp.int32), (axis, ROWS)) > 0
+    return psum(wanted.astype(jnp.int32), (axis, ROWS)) > 0

@@ -16,7 +16,7 @@ import numpy as np
 from jaxsel._checks import check_choice, check_count
 from jaxsel._codec import check_format, decode, encode, read_json, write_json
 from jaxsel._show import brief
-from jaxsel._typed import wrapped_key
+from jaxsel._typed import wrap_key_data
 
 Role = Literal["model owner", "data owner"]
 _OTHER: dict[Role, Role] = {"model owner": "data owner", "data owner": "model owner"}
@@ -174,7 +174,7 @@ def joint_key(ours: int, theirs: int) -> jax.Array:
     for name, value in (("ours", ours), ("theirs", theirs)):
         check_count(name, value, minimum=0, maximum=2**256 - 1)
     digest = hashlib.sha256(f"jaxsel {ours} {theirs}".encode()).digest()
-    return wrapped_key(jnp.asarray(np.frombuffer(digest[:16], "<u4")), impl="rbg")
+    return wrap_key_data(jnp.asarray(np.frombuffer(digest[:16], "<u4")), impl="rbg")
 
 
 def draw_bootstrap(key: jax.Array, n: int, share: float) -> np.ndarray:

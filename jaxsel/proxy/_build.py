@@ -14,7 +14,7 @@ import numpy.typing as npt
 from flax import nnx
 
 from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 from jaxsel.models import Encoder, Target, Tokens
 
 from ._exvivo import Source, train_mlps
@@ -104,7 +104,7 @@ def proxy_inputs(
     return np.asarray(tokens.ids, np.int32), np.asarray(tokens.mask, np.float32)
 
 
-@compiled(static_argnames="graphdef")
+@jit(static_argnames="graphdef")
 def _embed(graphdef: nnx.GraphDef[Any], params: Any, inputs: Any) -> jax.Array:
     model = nnx.merge(graphdef, params)
     if isinstance(inputs, Tokens):
@@ -383,7 +383,7 @@ def _emulate(
     manifest = proxy.manifest
     shown = mask if manifest.layers else None
     observed = Observed(backbone.params, exactly(backbone.manifest), x, shown)
-    params = map_leaves(lambda leaf: leaf, proxy.params)  # new containers to fill
+    params = tree_map(lambda leaf: leaf, proxy.params)  # new containers to fill
 
     def fit_norm(entry: Emulator, place: Params, variance: Any) -> None:
         rows = np.asarray(mask, bool)[:, : variance.shape[1]]

@@ -18,7 +18,7 @@ from jaxsel._checks import (
     to_float,
 )
 from jaxsel._label_checks import encode_labels
-from jaxsel._typed import compiled, fori_loop
+from jaxsel._typed import fori_loop, jit
 from jaxsel._types import Selection
 from jaxsel.match import class_budgets
 from jaxsel.neighbors import normalise
@@ -124,4 +124,4 @@ def diverse(
     return fori_loop(0, budget, step, (*start, jnp.zeros(budget, jnp.int32)))[2]
 
 
-_diverse = compiled(static_argnames="budget")(diverse)
+_diverse = jit(static_argnames="budget")(diverse)

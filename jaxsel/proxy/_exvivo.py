@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._show import brief
-from jaxsel._typed import compiled, fori_loop, gradient
+from jaxsel._typed import fori_loop, grad, jit
 
 from ._mlp import Kind, Nonlinearity, Params, hold_out
 from ._refit import Arrays, Samples, best_of, by_width, refit
@@ -329,7 +329,7 @@ def _loss(
     return total / (outputs * batch)
 
 
-@compiled(static_argnames="setup")
+@jit(static_argnames="setup")
 def _train(
     data: Sequence[Params],
     params: Sequence[Params],
@@ -367,7 +367,7 @@ def _train(
         def lost(params: list[Params]) -> jax.Array:
             return loss(params, batches)
 
-        slopes = gradient(lost)(unravel(flat))
+        slopes = grad(lost)(unravel(flat))
         slope = jax.flatten_util.ravel_pytree(slopes)[0]
         updates, state = optimiser.update(slope, state)
         return jnp.asarray(optax.apply_updates(flat, updates)), state

@@ -13,7 +13,7 @@ from flax import nnx
 
 from jaxsel._checks import check_count, check_same_length
 from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._typed import compiled, gradient, map_leaves
+from jaxsel._typed import grad, jit, tree_map
 from jaxsel.models import EncoderLayer, Target
 
 
@@ -71,7 +71,7 @@ def gradient_importance(
     return total / len(y)
 
 
-@compiled(static_argnames="graphdef")
+@jit(static_argnames="graphdef")
 def _pulls(
     graphdef: nnx.GraphDef[Any], params: Any, inputs: Any, labels: jax.Array
 ) -> jax.Array:
@@ -87,9 +87,9 @@ def _pulls(
                 # A gate on a head's output is a factor of its rows of W_o.
                 by_row = jnp.repeat(gate, len(kernel) // layer.heads)
                 layer.out.kernel = nnx.Param(kernel * by_row[:, None])
-            logits = model(map_leaves(lambda array: array[None], sample))[0]
+            logits = model(tree_map(lambda array: array[None], sample))[0]
             return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
-        return gradient(loss)(open_)
+        return grad(loss)(open_)
 
     return jnp.abs(jax.vmap(pull)(inputs, labels))

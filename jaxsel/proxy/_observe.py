@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._chunk import chunk_slices, take_rows, take_rows_at
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 
 from ._forward import Params, Seen, proxy_scores, run
 from ._manifest import Manifest
@@ -100,13 +100,13 @@ def batch_rows(manifest: Manifest, n: int) -> int:
     return min(n, max(most // CHUNK, 1) * CHUNK)
 
 
-_observe = compiled(static_argnames="manifest")(run)
+_observe = jit(static_argnames="manifest")(run)
 
 
-@compiled(static_argnames="manifest")
+@jit(static_argnames="manifest")
 def _largest(
     params: Params, x: jax.Array, mask: jax.Array | None, *, manifest: Manifest
 ) -> tuple[jax.Array, jax.Array, Seen]:
     logits, inner = run(params, x, mask, manifest=manifest)
     scores = proxy_scores(params, logits, manifest=manifest)
-    return scores, *map_leaves(lambda array: jnp.abs(array).max(), (logits, inner))
+    return scores, *tree_map(lambda array: jnp.abs(array).max(), (logits, inner))

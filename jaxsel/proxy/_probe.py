@@ -28,7 +28,7 @@ from jaxsel._checks import (
     to_float,
 )
 from jaxsel._show import brief
-from jaxsel._typed import compiled, map_pairs
+from jaxsel._typed import jit, tree_map
 
 from ._mlp import along
 from .families._score_exact import entropy
@@ -158,7 +158,7 @@ def initial_probe(sizes: tuple[int, ...], key: jax.Array, *, random: bool) -> Pr
     return Probe(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
 
 
-@compiled(static_argnames=("loss", "steps"))
+@jit(static_argnames=("loss", "steps"))
 def _fit(
     x: jax.Array,
     targets: jax.Array,
@@ -182,7 +182,7 @@ def _fit(
         probe, state, best, lowest = carry
         value, gradient = both(probe, state=state)
         lower = value < lowest
-        best = map_pairs(lambda new, old: jnp.where(lower, new, old), probe, best)
+        best = tree_map(lambda new, old: jnp.where(lower, new, old), probe, best)
         updates, state = solver.update(
             gradient,
             state,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from jaxsel._checks import check_count, check_finite
 from jaxsel._chunk import chunk_slices, take_rows
 from jaxsel._show import brief
-from jaxsel._typed import compiled, map_leaves
+from jaxsel._typed import jit, tree_map
 
 from ._forward import Params, proxy_logits, proxy_scores
 from ._manifest import Manifest
@@ -146,7 +146,7 @@ class Proxy:
                 f"also {unknown}"
             )
         params = _rebuilt(manifest, named)
-        return Proxy(manifest, map_leaves(lambda leaf: jnp.asarray(leaf), params))
+        return Proxy(manifest, tree_map(lambda leaf: jnp.asarray(leaf), params))
 
 
 def _check_overflow(scores: np.ndarray) -> None:
@@ -161,8 +161,8 @@ def _check_overflow(scores: np.ndarray) -> None:
         )
 
 
-_logits = compiled(static_argnames="manifest")(proxy_logits)
-_scores = compiled(static_argnames="manifest")(proxy_scores)
+_logits = jit(static_argnames="manifest")(proxy_logits)
+_scores = jit(static_argnames="manifest")(proxy_scores)
 
 
 def _named(tree: _Tree, prefix: str = "") -> list[tuple[str, jax.Array]]:

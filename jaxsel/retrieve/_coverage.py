@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32, Integer
 
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel.neighbors import argsort
 
 
@@ -143,7 +143,7 @@ class Turns:
         return order[self.rank[order] < len(self.rank)].astype(np.int32)
 
 
-@compiled()
+@jit()
 def _order(row: jax.Array) -> jax.Array:
     # `neighbors.argsort` is faster, but compares as float32.
     if row.dtype == jnp.float32:

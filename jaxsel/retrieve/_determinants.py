@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxsel._mesh import whole
-from jaxsel._typed import cholesky, compiled, while_loop
+from jaxsel._typed import cholesky, jit, while_loop
 from jaxsel.neighbors import normalise
 
 from ._stream import Stream
@@ -34,7 +34,7 @@ def by_determinants(stream: Stream, budget: int, eta: float, l2: float) -> np.nd
     return np.asarray(chosen)[: int(count)]
 
 
-@compiled(static_argnames=("most",))
+@jit(static_argnames=("most",))
 def _determinants(
     x: jax.Array, queries: jax.Array, eta: float, l2: float, *, most: int
 ) -> tuple[jax.Array, jax.Array]:

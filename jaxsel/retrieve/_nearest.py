@@ -24,7 +24,7 @@ from jaxsel._checks import check_choice, check_count
 from jaxsel._mesh import AXIS, along, gather, is_on, n_shards, replicate, shard
 from jaxsel._progress import track
 from jaxsel._show import brief
-from jaxsel._typed import compiled, fori_loop, least_normal
+from jaxsel._typed import finfo, fori_loop, jit
 from jaxsel.neighbors import (
     METRICS,
     Metric,
@@ -240,7 +240,7 @@ def find_nearest(
     return _across_devices(lists, k, min(k, after["row"]))
 
 
-@compiled(static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",))
+@jit(static_argnames=("rows", "metric", "mesh"), donate_argnames=("state",))
 def _step(
     state: Nearest,
     shared: Shared,
@@ -372,7 +372,7 @@ def _cosine(part: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
     peak = jnp.max(jnp.abs(part), axis=1)
     scaled = part / jnp.where(peak > 0, peak, 1)[:, None]
     length = peak * jnp.sqrt(squared_norms(scaled))
-    tiny = least_normal(part.dtype)
+    tiny = finfo(part.dtype).tiny
     inverse = jnp.where(length > tiny, 1 / jnp.maximum(length, tiny), 0)
     product = jnp.matmul(queries, part.T, precision="highest")
     return jnp.maximum(1 - product * inverse[None], 0), jnp.isfinite(length).all()

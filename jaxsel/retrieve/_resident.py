@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxsel._checks import float_type
 from jaxsel._mesh import gather, n_shards, shard, spread
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._chunks import Part, refuse
 from ._stream import Stream
@@ -69,7 +69,7 @@ class Resident:
         refuse(self.stream.metric, fine if fine < self.stream.n else None, large)
 
 
-@compiled(static_argnames=("dtype",))
+@jit(static_argnames=("dtype",))
 def _as_type(features: jax.Array, dtype: Any) -> jax.Array:
     return features.astype(dtype)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxsel._checks import check_choice, check_count, check_positive
 from jaxsel._rows import Rows
-from jaxsel._typed import compiled, cond, while_loop
+from jaxsel._typed import cond, jit, while_loop
 from jaxsel._types import Selection
 from jaxsel.neighbors import Metric
 
@@ -212,7 +212,7 @@ class _Reader(NamedTuple):
             yield place, alike
 
 
-@compiled(static_argnames=("similarity",))
+@jit(static_argnames=("similarity",))
 def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
     alike = similarity(near).T
     return alike, alike.min()
@@ -226,7 +226,7 @@ def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
     return order[gains[order] > 0].astype(np.int32)
 
 
-@compiled()
+@jit()
 def _sums(alike: jax.Array) -> jax.Array:
     return alike.sum(axis=1)
 
@@ -310,12 +310,12 @@ def _gains(alike: jax.Array, covered: jax.Array, eta: float | jax.Array) -> jax.
     return new + eta * alike.max(-1)
 
 
-@compiled()
+@jit()
 def _chunk_gains(alike: jax.Array, covered: jax.Array, eta: float) -> jax.Array:
     return _gains(alike, covered, eta)
 
 
-@compiled(static_argnames=("most",))
+@jit(static_argnames=("most",))
 def _cover(
     blocks: tuple[jax.Array, jax.Array, jax.Array],
     rest: float,

@@ -32,7 +32,7 @@ from jaxsel._mesh import (
 )
 from jaxsel._owners import check_owners
 from jaxsel._progress import track
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel._types import Reduce, Values
 from jaxsel.neighbors import Metric, squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
@@ -238,7 +238,7 @@ def _merge(
 _norms = jax.jit(squared_norms)
 
 
-@compiled(static_argnames=("plan",), donate_argnames=("state",))
+@jit(static_argnames=("plan",), donate_argnames=("state",))
 def _step(
     shared: Any, chunk: Any, used: jax.Array, state: Running | None, *, plan: Plan
 ) -> Any:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._typed import epsilon
+from jaxsel._typed import finfo
 from jaxsel.neighbors import Exact, Metric
 from jaxsel.neighbors._exact import (
     BY_QUERY,
@@ -111,5 +111,5 @@ def in_balls(distances: jax.Array, ball: Ball, exact: Exact) -> jax.Array:
 def _epsilon(array: np.ndarray | jax.Array) -> float:
     """Return the machine epsilon of the features' type; integers are like float64."""
     if jnp.issubdtype(array.dtype, jnp.floating):
-        return epsilon(array.dtype)
+        return finfo(array.dtype).eps
     return 2.0**-52

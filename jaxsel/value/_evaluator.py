@@ -14,7 +14,7 @@ import numpy as np
 from jaxsel._checks import INT32, check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._mesh import along, gather, n_shards, shard
-from jaxsel._typed import clone_key, compiled, map_leaves
+from jaxsel._typed import clone_key, jit, tree_map
 
 from ._failures import Failures
 from ._owner_utility import by_owner
@@ -186,7 +186,7 @@ class Evaluator:
 
     @property
     def skips_empty(self) -> bool:
-        """Return whether empty coalitions cost next to nothing, and models start warm."""
+        """Whether models start warm, and empty coalitions cost next to nothing."""
         return self._cold(0) is not None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -272,12 +272,12 @@ def _padded(masks: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
     return shard(jnp.pad(masks, ((0, -len(masks) % n_shards(mesh)), (0, 0))), mesh)
 
 
-@compiled()
+@jit()
 def _split(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     of_samples, of_utility = jax.random.split(key)
     return of_samples, of_utility
 
 
-@compiled()
+@jit()
 def _take(params: Any, rows: np.ndarray) -> Any:
-    return map_leaves(lambda leaf: leaf[rows], params)
+    return tree_map(lambda leaf: leaf[rows], params)

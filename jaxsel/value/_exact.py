@@ -13,7 +13,7 @@ from scipy import special
 from jaxsel._checks import check_choice
 from jaxsel._mesh import along
 from jaxsel._progress import track
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
@@ -177,7 +177,7 @@ def _weights(n: int, kind: Kind, alpha: float, beta: float) -> np.ndarray:
     return np.exp(special.betaln(size + beta, n - 1 - size + alpha) - scale)
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def _members(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Return the coalitions of which the bits of first, first + 1, ... are members."""
     return (first + jnp.arange(count))[:, None] >> jnp.arange(n)[None] & 1 == 1

@@ -18,7 +18,7 @@ from jaxsel._aligned import align, row_index
 from jaxsel._checks import as_array, check_choice, check_positive
 from jaxsel._fingerprint import plain_repr
 from jaxsel._mesh import AXIS, along, gather, n_shards, shard
-from jaxsel._typed import clone_key, compiled, gradient, map_pairs
+from jaxsel._typed import clone_key, grad, jit, tree_map
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State, honest_m2, moments, no_samples
@@ -258,7 +258,7 @@ class _Steps:
         return int(state["count"]), state["mean"], honest_m2(state, 0.0)
 
 
-@compiled(static_argnames=("learner", "metric", "mesh"))
+@jit(static_argnames=("learner", "metric", "mesh"))
 def _passes(
     learner: Any,
     metric: str,
@@ -368,8 +368,8 @@ def _model_passes(
                 outputs = learner.apply(params, data.x[row][None])
                 return learner.losses(outputs, data.y[row][None], data.n_classes)[0]
 
-            grads = gradient(loss)(params)
-            params = map_pairs(lambda p, g: p - rate * g, params, grads)
+            grads = grad(loss)(params)
+            params = tree_map(lambda p, g: p - rate * g, params, grads)
             return params, score(params)
 
         _, scores = jax.lax.scan(step, start, order)

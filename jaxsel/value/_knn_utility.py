@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxsel._checks import INT32, check_count
 from jaxsel._fingerprint import fingerprint
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel.neighbors import Metric
 
 from ._labels import make_labels
@@ -138,7 +138,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.where(length > 0, length, 1)
 
 
-@compiled(static_argnames=("k",))
+@jit(static_argnames=("k",))
 def _worth(
     members: jax.Array, players: jax.Array, gains: jax.Array, *, k: int
 ) -> jax.Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxsel._checks import check_count, check_finite, check_numeric, check_same_length
 from jaxsel._label_checks import as_labels, check_shared_labels, encode_labels
-from jaxsel._typed import epsilon, least_subnormal
+from jaxsel._typed import finfo
 
 # How far the sum of a row of class probabilities may be from 1: what is left by
 # rounding to three decimals, and by types of few digits.
@@ -129,8 +129,8 @@ def _check_probabilities(name: str, array: np.ndarray) -> np.ndarray:
     rows = array.astype(np.float32)
     total = rows.sum(axis=1, dtype=np.float64)
     # Each small entry of many may be off by half of the least number of its type.
-    tiny = rows.shape[1] * least_subnormal(kind)
-    slack = max(_DECIMALS, _ROUNDINGS * epsilon(kind)) + tiny
+    tiny = rows.shape[1] * finfo(kind).smallest_subnormal
+    slack = max(_DECIMALS, _ROUNDINGS * finfo(kind).eps) + tiny
     negative = rows.min(axis=1) < 0
     bad = np.flatnonzero(negative | (np.abs(total - 1) > slack))
     if bad.size:

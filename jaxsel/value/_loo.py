@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from jaxsel._mesh import along
 from jaxsel._progress import track
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
@@ -93,7 +93,7 @@ def loo(
     )
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def _all_but(first: jax.Array | int, *, count: int, n: int) -> jax.Array:
     """Leave out points first, first + 1, ...; rows beyond the n-th have all of them."""
     return (first + jnp.arange(count))[:, None] != jnp.arange(n)[None]

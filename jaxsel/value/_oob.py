@@ -16,7 +16,7 @@ from jaxsel._aligned import row_index
 from jaxsel._fingerprint import plain_repr
 from jaxsel._label_checks import as_labels
 from jaxsel._mesh import along, gather, n_shards, replicate, shard
-from jaxsel._typed import clone_key, compiled
+from jaxsel._typed import clone_key, jit
 from jaxsel._types import Values
 
 from ._estimator import Batch, Moments, Part, State, honest_m2, no_samples
@@ -255,7 +255,7 @@ class _Trained(NamedTuple):
     failed: jax.Array  # models with NaN among their scores, [B]
 
 
-@compiled(static_argnames=("learner",))
+@jit(static_argnames=("learner",))
 def _compiled(
     learner: Learner, data: Examples, bags: Any, key: jax.Array
 ) -> tuple[Any, _Trained]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._mesh import gather
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._estimator import PART, State
 from ._evaluator import Evaluator
@@ -135,7 +136,7 @@ class Walk:
         """Return the state `restored` resumes from; {} if models can't be saved."""
         leaves = jax.tree.leaves(self.params)
         if not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves) or any(
-            jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
+            jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves
         ):
             return {}
         state = {PART + name: np.array(getattr(self, name)) for name in _SAVED}
@@ -172,7 +173,7 @@ class Walk:
         )
 
 
-@compiled()
+@jit()
 def _take(leaf: jax.Array, rows: np.ndarray | None) -> jax.Array:
     return leaf[rows]
 

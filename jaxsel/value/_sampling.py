@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Float32, Int32, Integer, Key
 
-from jaxsel._typed import compiled, fori_loop
+from jaxsel._typed import fori_loop, jit
 from jaxsel.neighbors import argsort, unsort
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def permutation_ranks(
     key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
 ) -> Int32[jax.Array, "{count} {n}"]:
@@ -45,7 +46,7 @@ def order_of(ranks: jax.Array) -> jax.Array:
     return jax.vmap(inverse)(ranks)
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def random_coalitions(
     key: Key[jax.Array, ""],
     first: Integer[jax.Array, ""] | int,
@@ -73,7 +74,7 @@ def random_coalitions(
     return jax.vmap(draw)(_keys(key, first, count)) & _leading(used, count)
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def sized_coalitions(
     key: Key[jax.Array, ""],
     first: Integer[jax.Array, ""] | int,
@@ -120,7 +121,7 @@ def sized_coalitions(
     return (bits < limit[:, None]) & _leading(used, count)
 
 
-@compiled(static_argnames=("count", "n"))
+@jit(static_argnames=("count", "n"))
 def bootstrap_counts(
     key: Key[jax.Array, ""], first: Integer[jax.Array, ""] | int, *, count: int, n: int
 ) -> Float32[jax.Array, "{count} {n}"]:
@@ -143,10 +144,10 @@ def bootstrap_counts(
     return jax.vmap(draw)(_keys(key, first, count))
 
 
-@compiled(static_argnames=("block",))
+@jit(static_argnames=("block",))
 def prefix_masks(
     ranks: Int32[jax.Array, "p n"],
-    lanes: Integer[jax.Array, " lanes"],
+    lanes: Integer[jax.Array, " lanes"] | Integer[np.ndarray, " lanes"],
     first: Integer[jax.Array, ""] | int,
     last: Integer[jax.Array, ""] | int,
     *,

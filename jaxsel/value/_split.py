@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxsel._chunk import chunk_rows
 from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
-from jaxsel._typed import compiled, map_leaves, sum_devices
+from jaxsel._typed import jit, psum, tree_map
 from jaxsel._types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
@@ -86,7 +86,7 @@ class ByTraining:
         def flat(array: jax.Array) -> jax.Array:
             return array.reshape(-1)[:n]
 
-        return map_leaves(flat, moments)
+        return tree_map(flat, moments)
 
 
 def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
@@ -102,7 +102,7 @@ def _everywhere(tree: Any, mesh: jax.sharding.Mesh) -> Any:
     return replicate(tree, mesh)
 
 
-@compiled(static_argnames=("plan", "thorough"), donate_argnames=("state",))
+@jit(static_argnames=("plan", "thorough"), donate_argnames=("state",))
 def _step(
     shared: Any,
     part: Any,
@@ -142,9 +142,9 @@ def _step(
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
-            again = sum_devices(marked.astype(jnp.int32), AXIS) > 0
+            again = psum(marked.astype(jnp.int32), AXIS) > 0
         share = len(part[0])
-        result = map_leaves(partial(columns_of, share=share), result)
+        result = tree_map(partial(columns_of, share=share), result)
         if plan.reduce:
             values, bound = result
             folded = fold_rows(values, bound, used, state, plan.reduce)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._sampling import permutation_ranks
 
@@ -216,7 +216,7 @@ def _draws(
     return np.asarray(share, np.float64), np.asarray(ranks)
 
 
-@compiled(static_argnames=("count",))
+@jit(static_argnames=("count",))
 def _shares(key: jax.Array, first: jax.Array | int, *, count: int) -> jax.Array:
     def draw(t: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, t), dtype=jnp.float32)

@@ -19,7 +19,7 @@ from jaxsel._checks import check_count
 from jaxsel._fingerprint import fingerprint, plain_repr
 from jaxsel._label_checks import as_labels
 from jaxsel._mesh import AXIS, gather
-from jaxsel._typed import map_leaves, map_rows
+from jaxsel._typed import lax_map, tree_map
 
 from ._evaluator import describe_data
 from ._examples import Examples, Learner, host_workers
@@ -446,4 +446,4 @@ def evaluate(
     def join(array: jax.Array) -> jax.Array:
         return array.reshape(-1, *array.shape[2:])[: len(weights)]
 
-    return map_leaves(join, map_rows(group, map_leaves(split, (weights, start))))
+    return tree_map(join, lax_map(group, tree_map(split, (weights, start))))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
-from jaxsel._typed import least_normal
+from jaxsel._typed import finfo
 from jaxsel.proxy._mlp import Params
 
 from ._attention import Attention, AttentionPlace, shares, spread
@@ -60,7 +60,7 @@ def softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     m = spread(mask, scores) > 0
     top = jnp.max(scores, axis=-1, keepdims=True, where=m, initial=-jnp.inf)
     e = jnp.where(m, jnp.exp(scores - jnp.where(jnp.isfinite(top), top, 0)), 0)
-    return e / jnp.maximum(e.sum(-1, keepdims=True), least_normal(e.dtype))
+    return e / jnp.maximum(e.sum(-1, keepdims=True), finfo(e.dtype).tiny)
 
 
 def attention_r2(weights: jax.Array, scores: jax.Array, mask: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import compiled
+from jaxsel._typed import jit
 
 from ._attention import Scores, check_scores
 from ._form import Form, Solution
@@ -95,7 +95,7 @@ def _share(mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
     return m / jnp.maximum(m.sum(-1, keepdims=True), 1)
 
 
-@compiled(static_argnums=0)
+@jit(static_argnums=0)
 def _squares(
     centre: bool, scores: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -105,7 +105,7 @@ def _squares(
     return jnp.sum(t * t, (0, 2, 3)), counted.sum()
 
 
-@compiled(static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _moments(
     form: Form, centre: bool, scores: jax.Array, mask: jax.Array, spread: jax.Array
 ) -> dict[str, jax.Array]:

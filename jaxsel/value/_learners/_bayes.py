@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
-from jaxsel._typed import map_leaves, map_rows
+from jaxsel._typed import lax_map, tree_map
 from jaxsel.value._examples import Examples
 
 from ._arrays import dot
@@ -84,7 +84,7 @@ class GaussianNB:
                 middle = jnp.sum(share * values[None], axis=1, keepdims=True)
                 return within, jnp.sum(share * (values[None] - middle) ** 2, axis=1)
 
-            within, overall = map_rows(spread, (x.T, mean.transpose(2, 0, 1)))
+            within, overall = lax_map(spread, (x.T, mean.transpose(2, 0, 1)))
             smoothing = self.var_smoothing * overall.max(0)
             # Where no feature varies, none tells classes apart but by its mean.
             smoothing = jnp.where(smoothing > 0, smoothing, 1.0)
@@ -104,7 +104,7 @@ class GaussianNB:
         beside which float32 has no digits for the rest: float64 has.
         """
         with jax.enable_x64(True):
-            size, mean, variance, rest = map_leaves(widened, params)
+            size, mean, variance, rest = tree_map(widened, params)
             mean, variance = mean + rest[0], variance + rest[1]
             present = size > 0
             x = widened(jnp.asarray(x))

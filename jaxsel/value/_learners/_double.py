@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import cholesky, cond, epsilon, map_rows, while_loop
+from jaxsel._typed import cholesky, cond, finfo, lax_map, while_loop
 
 from ._arrays import dot
 
@@ -223,7 +223,7 @@ def _solved(
             chance[rows] * besides[rows],
             -chance[rows] * chance[columns],
         )
-        blocks = map_rows(
+        blocks = lax_map(
             lambda row: dot(x.T, row[:, None] * x), weights[None] * curvature
         )
         # The Hessian of the penalty of `_penalised`: I - 1 1ᵀ / m, times the penalty.
@@ -240,7 +240,7 @@ def _solved(
 
     weights, present, penalty = points.weights, points.present[:, 1:], points.penalty
     subsets = skip, chances.each, weights, present, penalty, points.n_present, slope
-    return map_rows(unless_done, subsets)
+    return lax_map(unless_done, subsets)
 
 
 def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
@@ -251,7 +251,7 @@ def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
     scale = jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1))
     matrix = matrix * scale[None] * scale[:, None]
     # No less than rounding takes from it, so that equal columns do no harm.
-    ridge = 2 * size * epsilon(matrix.dtype) + (diagonal <= 0)
+    ridge = 2 * size * finfo(matrix.dtype).eps + (diagonal <= 0)
     factor = cholesky(matrix + ridge[None] * eye, symmetrize_input=False)
     right = scale[:, None] * right
     solution = jnp.zeros_like(right)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Key, Shaped
 from jaxsel._checks import check_count
 from jaxsel._draws import drawer
 from jaxsel._training_mode import training_layer
-from jaxsel._typed import fori_loop, gradient, split_model
+from jaxsel._typed import fori_loop, grad, split_model
 from jaxsel.value._examples import Examples
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class FlaxLearner:
                     outputs = self.apply(params, x[rows])
                     return jnp.mean(self.losses(outputs, y[rows], data.n_classes))
 
-                grads = gradient(loss)(params)
+                grads = grad(loss)(params)
                 updates, state = self.optimizer.update(grads, state, params)
                 return optax.apply_updates(params, updates), state
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
-from jaxsel._typed import map_leaves
+from jaxsel._typed import tree_map
 from jaxsel.value._examples import Examples
 
 from ._arrays import to_single as to
@@ -155,8 +155,8 @@ class LogisticRegression:
         with jax.enable_x64(True):
             x = scaled_rows(data.x, extra.mean, extra.factor)
             wide = extra, x, onehot, weights, present, start
-            params = self._fit(*map_leaves(widened, wide))
-            return map_leaves(narrowed, params)
+            params = self._fit(*tree_map(widened, wide))
+            return tree_map(narrowed, params)
 
     def _fit(
         self,

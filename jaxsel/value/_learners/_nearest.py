@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_choice, check_count
-from jaxsel._typed import map_rows
+from jaxsel._typed import lax_map
 from jaxsel.neighbors import METRICS, Metric, distances, normalise
 from jaxsel.value._examples import Examples
 
@@ -98,5 +98,5 @@ class KNN:
             taken = jnp.clip(self.k - before, 0, weights)
             return jnp.matmul(taken, params.onehot[order], precision="highest")
 
-        counts = map_rows(votes, order).transpose(1, 0, 2)
+        counts = lax_map(votes, order).transpose(1, 0, 2)
         return jnp.log(counts) - jnp.log(counts.sum(-1, keepdims=True))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import barrier
+from jaxsel._typed import optimization_barrier
 
 from ._arrays import dot
 from ._solve import solve_packed
@@ -66,7 +66,7 @@ def fit_two_classes(
         # The chance of the wrong class, to as many digits where it is tiny. Without the
         # barrier XLA would compute it twice.
         z = signs * dot(x, theta)
-        wrong = barrier(jax.nn.sigmoid(-z))
+        wrong = optimization_barrier(jax.nn.sigmoid(-z))
         gradient = dot(x.T, -signs * weights * wrong) + penalty[:, None] * theta
         hessian = dot(products, weights * (wrong * (1 - wrong)))
         hessian = hessian.at[diagonal].add(penalty[:, None])

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Key, Shaped
 
 from jaxsel._checks import check_positive
-from jaxsel._typed import map_leaves, map_rows
+from jaxsel._typed import lax_map, tree_map
 from jaxsel.value._examples import Examples
 
 from ._arrays import dot, to_single as to
@@ -100,9 +100,9 @@ class RidgeRegression:
             return _outward(extra, theta, present)
         with jax.enable_x64(True):
             x = scaled_rows(data.x, extra.mean, extra.factor)
-            extra, wide = map_leaves(widened, (extra, weights))
+            extra, wide = tree_map(widened, (extra, weights))
             params = _outward(extra, _double_solutions(extra, x, wide), present)
-            return map_leaves(narrowed, params)
+            return tree_map(narrowed, params)
 
     def predict(
         self, params: LinearParams, x: Shaped[jax.Array, "m d"]
@@ -133,7 +133,7 @@ def _double_solutions(extra: _Prepared, x: jax.Array, weights: jax.Array) -> jax
         products = dot(x.T, w[:, None] * x) + penalty
         return solve_double(products, dot(x.T, (w[None] * extra.targets).T)).T
 
-    return map_rows(solve, weights)
+    return lax_map(solve, weights)
 
 
 def _outward(extra: _Prepared, theta: jax.Array, present: jax.Array) -> LinearParams:

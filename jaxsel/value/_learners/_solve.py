@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import barrier, cholesky, map_rows, platform_dependent
+from jaxsel._typed import cholesky, lax_map, optimization_barrier, platform_dependent
 
 UNROLLED = 16  # rows, above which LAPACK, one system after the other, is faster
 
@@ -50,18 +50,18 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
     places = np.zeros((size, size), int)
     places[rows, columns] = places[columns, rows] = np.arange(len(rows))
     sides = right.reshape(-1, size, right.shape[-1]).transpose(1, 0, 2)
-    matrix = barrier(jnp.concatenate([packed[places], sides], axis=1))
+    matrix = optimization_barrier(jnp.concatenate([packed[places], sides], axis=1))
     for _ in range(size):
         # NaN where the pivot is negative, as a step of Cholesky's method.
         inverse = jnp.square(jax.lax.rsqrt(matrix[0, 0]))
-        pivot = barrier(matrix[0, 1:] * inverse)
+        pivot = optimization_barrier(matrix[0, 1:] * inverse)
         others = matrix[1:, 1:] - matrix[1:, :1] * pivot[None]
-        matrix = barrier(jnp.concatenate([others, pivot[None]]))
+        matrix = optimization_barrier(jnp.concatenate([others, pivot[None]]))
     return matrix.transpose(1, 0, 2).reshape(right.shape)
 
 
 def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
-    return map_rows(lambda each: _solve(*each), (matrices, sides))
+    return lax_map(lambda each: _solve(*each), (matrices, sides))
 
 
 def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
