@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import numbers
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,9 @@ from ._mesh import gather
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 INT32 = 2**31 - 1
 """The largest number of JAX's usual integers."""
 
@@ -29,6 +34,50 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     if value not in allowed:
         options = ", ".join(map(repr, allowed))
         raise ValueError(f"{name} must be one of {options}, got {value!r}")
+
+
+def shared_options(
+    kind: type, defaults: Mapping[str, Any]
+) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Decorate functions that take the keywords of a TypedDict as `**options`.
+
+    The options that a call leaves out get their defaults, other keywords are refused,
+    and all options are in the signature.
+
+    Args:
+        kind: The TypedDict.
+        defaults: By name, for all options of the TypedDict, and perhaps for others.
+    """
+    types = get_type_hints(kind)
+    defaults = {name: defaults[name] for name in defaults if name in types}
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=types[name]
+        )
+        for name, value in defaults.items()
+    ]
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        signature = inspect.signature(function)
+        # The last parameter is **options.
+        parameters = [*list(signature.parameters.values())[:-1], *shared]
+        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        names = {p.name for p in parameters}
+
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            if unknown := [name for name in kwargs if name not in names]:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument "
+                    f"{unknown[0]!r}; its options are {', '.join(keywords)}"
+                )
+            options: dict[str, Any] = {**defaults, **kwargs}
+            return function(*args, **options)  # pyright: ignore[reportCallIssue]
+
+        vars(call)["__signature__"] = signature.replace(parameters=parameters)
+        return call
+
+    return decorate
 
 
 def check_count(

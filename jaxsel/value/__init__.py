@@ -57,6 +57,7 @@ from ._regression import (
     regression_shapley as regression_shapley,
     regression_table as regression_table,
 )
+from ._run_options import RunOptions as RunOptions
 from ._sampling import (
     bootstrap_counts as bootstrap_counts,
     permutation_ranks as permutation_ranks,

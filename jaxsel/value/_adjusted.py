@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Iterator
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from jaxsel._checks import check_choice
-from jaxsel._mesh import along
 from jaxsel._platform import one_thread
 from jaxsel._types import Values
 
 from ._estimator import ENDS, TAKEN, Batch, Moments, Part, State, Sums
 from ._evaluator import Evaluator
-from ._executor import Executor
 from ._run import run
+from ._run_options import RunOptions, run_options
 from ._stopping import MaxSamples, StoppingRule
 from ._strata import Kind, Strata
 from ._surrogate import Estimate, adjusted
@@ -33,6 +31,7 @@ _COALITIONS = f"{TAKEN}coalitions"
 _SMALL = 64  # samples whose matrices are not split among threads anyway
 
 
+@run_options(RunOptions)
 def adjusted_semivalue(
     utility: Utility,
     *,
@@ -41,13 +40,7 @@ def adjusted_semivalue(
     alpha: float = 16.0,
     beta: float = 1.0,
     stop: StoppingRule = MaxSamples(1000),
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Values:
     """Estimate a semivalue of each training point by regression-adjusted sampling.
 
@@ -73,18 +66,7 @@ def adjusted_semivalue(
         alpha: First parameter of "beta", in the convention of Kwon and Zou.
         beta: Second parameter of "beta".
         stop: When to stop: asked after every 256 samples.
-        owners: The owner of each point, `[n]`, by labels of any kind: values are then
-            those of owners, as players who bring all of their points. `Values.index`
-            has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
-            sets speed and memory, not results.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there resumes.
-        executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
+        **options: Owners, batches, devices, checkpoint and executor: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`; Shapley values sum to the utility of all points less that of
@@ -130,21 +112,13 @@ def adjusted_semivalue(
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
-    mesh = along(mesh, axis)
-    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, options)
     method = f"adjusted_semivalue(kind={kind!r}"
     strata = Strata(work.n, kind)
     if kind == "beta":
         method += f", alpha={alpha:g}, beta={beta:g}"
         strata = Strata(work.n, kind, float(alpha), float(beta))
-    return run(
-        _Adjusted(method + ")", strata),
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(_Adjusted(method + ")", strata), work, stop, options)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import jax
-import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count
 from jaxsel._types import Values
 
 from ._adjusted import adjusted_semivalue
 from ._exact import Kind, exact_semivalue
-from ._executor import Executor
 from ._msr import banzhaf
 from ._owner_utility import by_owner
 from ._permutation import beta_shapley, tmc_shapley
+from ._run_options import RunOptions, run_options
 from ._stopping import MaxSamples
 from ._utility import Utility
 
@@ -31,6 +29,7 @@ _TRAININGS, _PLAYERS = 4, 128
 _FEWEST = 96  # two samples of two trainings for each of its groups of sizes
 
 
+@run_options(RunOptions)
 def estimate_semivalue(
     utility: Utility,
     trainings: int,
@@ -40,13 +39,7 @@ def estimate_semivalue(
     alpha: float = 16.0,
     beta: float = 1.0,
     method: Method = "auto",
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Values:
     """Estimate a semivalue of each training point within a budget of trainings.
 
@@ -70,15 +63,8 @@ def estimate_semivalue(
         alpha: First parameter of "beta", in the convention of Kwon and Zou.
         beta: Second parameter of "beta".
         method: "auto", "exact", "adjusted" or "plain".
-        owners: The owner of each point, `[n]`: values are then those of owners, as
-            players who bring all of their points.
-        batch_size: Coalitions of a call, or None to choose.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state; a run that finds its own state
-            there resumes. Not of "exact".
-        executor: Computes batches on other threads, processes or hosts. Not of "exact".
+        **options: Owners, batches, devices, checkpoint and executor: see `RunOptions`.
+            With method "exact" no checkpoint and no executor are allowed.
 
     Returns:
         `Values`, `[n]`, or one for each owner.
@@ -106,7 +92,8 @@ def estimate_semivalue(
     trainings = check_count("trainings", trainings)
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_choice("method", method, get_args(Method))
-    if owners is not None:
+    shared: dict[str, Any] = {**options}
+    if (owners := shared.pop("owners")) is not None:
         utility = by_owner(utility, owners)
     chosen = _method(utility.n, trainings) if method == "auto" else method
     _LOG.info(
@@ -116,29 +103,23 @@ def estimate_semivalue(
     semivalue: dict[str, Any] = {"kind": kind}
     if kind == "beta":
         semivalue |= {"alpha": alpha, "beta": beta}
-    options: dict[str, Any] = {
-        "batch_size": batch_size,
-        "mesh": mesh,
-        "axis": axis,
-        "progress": progress,
-    }
     if chosen == "exact":
+        checkpoint, executor = shared.pop("checkpoint"), shared.pop("executor")
         if method == "exact" and not (checkpoint is executor is None):
             raise ValueError(
                 "checkpoint and executor must be left out with method='exact'"
             )
-        return exact_semivalue(utility, key=key, **semivalue, **options)
-    options |= {"key": key, "checkpoint": checkpoint, "executor": executor}
+        return exact_semivalue(utility, key=key, **semivalue, **shared)
     if chosen == "adjusted":
         samples = trainings if kind == "beta" else trainings // 2
         stop = MaxSamples(max(1, samples))
-        return adjusted_semivalue(utility, **semivalue, stop=stop, **options)
+        return adjusted_semivalue(utility, key=key, **semivalue, stop=stop, **shared)
     if kind == "banzhaf":
-        return banzhaf(utility, stop=MaxSamples(trainings), **options)
+        return banzhaf(utility, key=key, stop=MaxSamples(trainings), **shared)
     stop = MaxSamples(max(1, trainings // max(1, utility.n - 1)))
     if kind == "shapley":
-        return tmc_shapley(utility, stop=stop, **options)
-    return beta_shapley(utility, alpha=alpha, beta=beta, stop=stop, **options)
+        return tmc_shapley(utility, key=key, stop=stop, **shared)
+    return beta_shapley(utility, key=key, alpha=alpha, beta=beta, stop=stop, **shared)
 
 
 def _method(players: int, trainings: int) -> Method:

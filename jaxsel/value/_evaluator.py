@@ -34,12 +34,10 @@ class Evaluator:
         utility: Has `n`, and returns the utilities `[B]` of masks `[B, n]` and a key.
         key: Split in one for the samples and one for all calls of the utility. None
             only where `draws` is false: calls get None as well.
-        batch_size: Coalitions of a call, or None to choose: on the host by the time
-            that the coalition of all points takes when it is first evaluated, alone
-            or with the empty one.
-        mesh: Devices to split each call's coalitions over.
+        options: `RunOptions`; it uses the owners, batch size, mesh and axis. On the
+            host a batch size of None is chosen by the time that the coalition of all
+            points takes when it is first evaluated, alone or with the empty one.
         draws: Whether coalitions are drawn, which takes a key.
-        owners: The owner of each point, where these are the players, or None.
 
     Attributes:
         n: Number of players: of training points, or of their owners.
@@ -55,12 +53,12 @@ class Evaluator:
         self,
         utility: Any,
         key: jax.Array | None,
+        options: Mapping[str, Any],
         *,
-        batch_size: int | None = None,
-        mesh: jax.sharding.Mesh | None = None,
         draws: bool = True,
-        owners: Any = None,
     ):
+        mesh = along(options["mesh"], options["axis"])
+        owners, batch_size = options["owners"], options["batch_size"]
         if owners is not None:
             utility = by_owner(utility, owners)
         if not callable(utility) or not hasattr(utility, "n"):
@@ -80,7 +78,7 @@ class Evaluator:
         if draws or key is not None:
             self.key, self._own = _split(check_key(key))
             self._given = describe(self.n, check_key(key))
-        self.mesh, self._utility = along(mesh), utility
+        self.mesh, self._utility = mesh, utility
         self.structure = jax.tree.structure(None)
 
     @property
@@ -186,7 +184,7 @@ class Evaluator:
 
     @property
     def skips_empty(self) -> bool:
-        """Whether models start warm, and empty coalitions cost next to nothing."""
+        """True if models start warm, and empty coalitions cost next to nothing."""
         return self._cold(0) is not None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from jaxsel._checks import check_choice
-from jaxsel._mesh import along
 from jaxsel._progress import track
 from jaxsel._typed import jit
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
 from ._failures import tell
+from ._run_options import PlayerOptions, run_options
 from ._utility import Utility
 from ._weights import check_beta
 
@@ -25,6 +24,7 @@ Kind = Literal["shapley", "banzhaf", "beta"]
 _MOST = 20
 
 
+@run_options(PlayerOptions)
 def exact_semivalue(
     utility: Utility,
     *,
@@ -32,11 +32,7 @@ def exact_semivalue(
     alpha: float = 16.0,
     beta: float = 1.0,
     key: jax.Array | None = None,
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
+    **options: Unpack[PlayerOptions],
 ) -> Values:
     """Return a semivalue of each of at most 20 training points, exactly.
 
@@ -50,13 +46,7 @@ def exact_semivalue(
         beta: Second parameter of "beta".
         key: Source of the utility's key; needed by utilities that draw, such as those
             of a `FlaxLearner`.
-        owners: The owner of each point, `[n]`, by labels of any kind: values are then
-            those of owners, as players who bring all of their points. `Values.index`
-            has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024 if None.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
+        **options: Owners, batches, devices and progress: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`, exact: `count` is the 2**(n - 1) coalitions to which each point
@@ -86,10 +76,7 @@ def exact_semivalue(
     """
     check_choice("kind", kind, ("shapley", "banzhaf", "beta"))
     check_beta(alpha, beta)
-    mesh = along(mesh, axis)
-    work = Evaluator(
-        utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
-    )
+    work = Evaluator(utility, key, options, draws=False)
     n, total = work.n, 1 << work.n
     if n > _MOST:
         raise ValueError(
@@ -101,7 +88,7 @@ def exact_semivalue(
         work(_members(first, count=rows, n=n))
         for first in track(
             range(0, total, rows),
-            progress=progress,
+            progress=options.get("progress", False),
             label="coalitions",
             total=-(-total // rows),
         )
@@ -127,15 +114,12 @@ def exact_semivalue(
     )
 
 
+@run_options(PlayerOptions)
 def exact_shapley(
     utility: Utility,
     *,
     key: jax.Array | None = None,
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
+    **options: Unpack[PlayerOptions],
 ) -> Values:
     """Return the Shapley value of each of at most 20 training points, exactly.
 
@@ -156,14 +140,7 @@ def exact_shapley(
         >>> print(f"{values.values.sum():.2f}")  # accuracy of all points, less 1/2
         0.50
     """
-    return exact_semivalue(
-        utility,
-        key=key,
-        owners=owners,
-        batch_size=batch_size,
-        mesh=along(mesh, axis),
-        progress=progress,
-    )
+    return exact_semivalue(utility, key=key, **options)
 
 
 def _weights(n: int, kind: Kind, alpha: float, beta: float) -> np.ndarray:

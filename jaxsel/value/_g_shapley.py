@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +23,11 @@ from jaxsel._types import Values
 from ._estimator import Batch, Moments, Part, State, honest_m2, moments, no_samples
 from ._evaluator import batch_rows, check_key, describe, describe_data
 from ._examples import Examples
-from ._executor import Executor
 from ._learners import FlaxLearner, LogisticRegression
 from ._metrics import SCORERS, MetricName, chance_level, measured, predicted
 from ._rates import TRIED, choose_rate, marginals
 from ._run import run
+from ._run_options import SampleOptions, run_options
 from ._sampling import order_of, permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import examples
@@ -36,6 +35,7 @@ from ._utility import examples
 _LANES = 256
 
 
+@run_options(SampleOptions)
 def g_shapley(
     learner: LogisticRegression | FlaxLearner,
     x: npt.ArrayLike,
@@ -47,12 +47,7 @@ def g_shapley(
     metric: MetricName = "accuracy",
     learning_rate: float | None = None,
     stop: StoppingRule = MaxSamples(1000),
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[SampleOptions],
 ) -> Values:
     """Value training points by the gains of their gradient steps in one pass.
 
@@ -81,14 +76,7 @@ def g_shapley(
             whose values are mostly noise.) The search uses neither test data nor
             knowledge of wrong labels.
         stop: When to stop, asked after every 256 permutations.
-        batch_size: Permutations at once; 256 if None. It sets speed, not results.
-        mesh: Devices to split the permutations over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there resumes.
-        executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
+        **options: Batches, devices, checkpoint and executor: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations, and `stderr` as of
@@ -134,21 +122,13 @@ def g_shapley(
         key,
         metric=metric,
         learning_rate=learning_rate,
-        batch_size=batch_size,
-        mesh=along(mesh, axis),
+        options=options,
     )
     method = (
         f"g_shapley(learner={plain_repr(learner)}, metric={metric!r}, "
         f"learning_rate={work.learning_rate:g})"
     )
-    return run(
-        _Steps(method=method),
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(_Steps(method=method), work, stop, options)
 
 
 class _Passes:
@@ -164,9 +144,9 @@ class _Passes:
         *,
         metric: MetricName,
         learning_rate: float | None,
-        batch_size: int | None,
-        mesh: jax.sharding.Mesh | None,
+        options: Mapping[str, Any],
     ):
+        mesh = along(options["mesh"], options["axis"])
         if not isinstance(learner, (LogisticRegression, FlaxLearner)):
             raise TypeError(
                 "learner must be a LogisticRegression or a FlaxLearner, which are "
@@ -188,7 +168,7 @@ class _Passes:
             metric,
         )
         self.key, self._own, tried = jax.random.split(check_key(key), 3)
-        self.rows = batch_rows(batch_size, self.n, _LANES)
+        self.rows = batch_rows(options["batch_size"], self.n, _LANES)
         if mesh is not None:
             self.rows = -(-self.rows // n_shards(mesh)) * n_shards(mesh)
         self._given = describe(self.n, key)

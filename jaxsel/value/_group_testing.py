@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Iterator
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from jaxsel._mesh import along
 from jaxsel._types import Values
 
 from ._estimator import (
@@ -26,8 +24,8 @@ from ._estimator import (
     no_samples,
 )
 from ._evaluator import Evaluator
-from ._executor import Executor
 from ._run import run
+from ._run_options import RunOptions, run_options
 from ._sampling import permutation_ranks, prefix_masks, sized_coalitions
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -36,18 +34,13 @@ _HALVES = 16
 _APART = 2**32 - 1  # no sample has this number
 
 
+@run_options(RunOptions)
 def group_testing_shapley(
     utility: Utility,
     *,
     key: jax.Array,
     stop: StoppingRule = MaxSamples(10_000),
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Values:
     """Estimate the Shapley value of each training point by group testing.
 
@@ -61,18 +54,7 @@ def group_testing_shapley(
         key: Draws the coalitions, and is the source of the utility's own key. Sample t
             depends on the key and t alone.
         stop: When to stop: asked after every 1024 coalitions. Samples are coalitions.
-        owners: The owner of each point, `[n]`, by labels of any kind: values are then
-            those of owners, as players who bring all of their points. `Values.index`
-            has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
-            sets speed and memory, not results.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there resumes.
-        executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
+        **options: Owners, batches, devices, checkpoint and executor: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`, whose sum is the utility of all points less that of none.
@@ -107,18 +89,10 @@ def group_testing_shapley(
         >>> print(values.bottom(1))
         [1]
     """
-    mesh = along(mesh, axis)
-    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, options)
     if work.n < 2:
         raise ValueError("utility must be of at least two points, got utility.n = 1")
-    return run(
-        _Groups(),
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(_Groups(), work, stop, options)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from jaxsel._mesh import along
 from jaxsel._progress import track
 from jaxsel._typed import jit
 from jaxsel._types import Values
 
 from ._evaluator import Evaluator
 from ._failures import tell
+from ._run_options import PlayerOptions, run_options
 from ._utility import Utility
 
 
+@run_options(PlayerOptions)
 def loo(
     utility: Utility,
     *,
     key: jax.Array | None = None,
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
+    **options: Unpack[PlayerOptions],
 ) -> Values:
     """Return the loss of utility without each training point.
 
@@ -36,14 +34,7 @@ def loo(
         utility: The worth of coalitions: a `ModelUtility`, or made by `as_utility`.
         key: Source of the utility's key; needed by utilities that draw, such as those
             of a `FlaxLearner`.
-        owners: The owner of each point, `[n]`, by labels of any kind: values are then
-            those of owners, as players who bring all of their points. `Values.index`
-            has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024, or fewer of many points, if None. It
-            sets speed and memory, not results.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
+        **options: Owners, batches, devices and progress: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`, exact: `count` is 1, and there is no standard error.
@@ -67,10 +58,7 @@ def loo(
         >>> print(values.bottom(1))
         [1]
     """
-    mesh = along(mesh, axis)
-    work = Evaluator(
-        utility, key, owners=owners, batch_size=batch_size, mesh=mesh, draws=False
-    )
+    work = Evaluator(utility, key, options, draws=False)
     n = work.n
     full, params = work.evaluate(jnp.ones((1, n), bool))
     rows = -(-n // -(-n // work.rows))  # about as many in every call
@@ -80,7 +68,10 @@ def loo(
             0
         ]
         for first in track(
-            range(0, n, rows), progress=progress, label="loo", total=-(-n // rows)
+            range(0, n, rows),
+            progress=options.get("progress", False),
+            label="loo",
+            total=-(-n // rows),
         )
     ]
     tell(work.failures)

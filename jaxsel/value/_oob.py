@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +28,10 @@ from ._evaluator import (
     timed,
 )
 from ._examples import Examples, Learner, host_workers
-from ._executor import Executor
 from ._failures import NOT_NUMBERS, Failures, failed_rows
 from ._model_inputs import as_learner, examples
 from ._run import run
+from ._run_options import SampleOptions, run_options
 from ._sampling import bootstrap_counts
 from ._stopping import MaxSamples, StoppingRule
 
@@ -41,6 +40,7 @@ _HOPELESS = 8  # bags of one call on which a learner may not fail throughout
 _ALWAYS = 64  # bags of several calls, likewise
 
 
+@run_options(SampleOptions)
 def data_oob(
     learner: Learner | Any,
     x: npt.ArrayLike,
@@ -48,12 +48,7 @@ def data_oob(
     *,
     key: jax.Array,
     stop: StoppingRule = MaxSamples(1000),
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[SampleOptions],
 ) -> Values:
     """Return how often models that were not trained on a point predict it correctly.
 
@@ -70,15 +65,7 @@ def data_oob(
         key: Draws the bags, and is the source of the learner's own key. Bag t depends
             on the key and t alone.
         stop: When to stop: asked after every 256 bags. Samples are bags.
-        batch_size: Models trained at once; up to 256, fewer of many points, if None. It
-            sets speed and memory, not results.
-        mesh: Devices to split the bags over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end;
-            a run that finds its own state there resumes.
-        executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
+        **options: Batches, devices, checkpoint and executor: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`, between 0 and 1 for labels. `count`, `[n]`, is the number of
@@ -110,18 +97,10 @@ def data_oob(
         >>> print(values.bottom(1))
         [1]
     """
-    mesh = along(mesh, axis)
-    work = _Bags(learner, x, y, key, batch_size=batch_size, mesh=mesh)
+    work = _Bags(learner, x, y, key, options)
     method = f"data_oob(learner={plain_repr(learner)})"
     estimator = _OutOfBag(method=method, labels=work.data.n_classes > 0)
-    return run(
-        estimator,
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(estimator, work, stop, options)
 
 
 class _Bags:
@@ -133,10 +112,10 @@ class _Bags:
         x: npt.ArrayLike,
         y: npt.ArrayLike,
         key: jax.Array,
-        *,
-        batch_size: int | None,
-        mesh: jax.sharding.Mesh | None,
+        options: Mapping[str, Any],
     ):
+        mesh = along(options["mesh"], options["axis"])
+        batch_size = options["batch_size"]
         learner = as_learner(learner)
         self.key, self._own = jax.random.split(check_key(key))
         floats = jnp.issubdtype(np.asarray(as_labels("y", y)).dtype, jnp.floating)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
+from typing import Unpack
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from jaxsel._checks import check_count, check_positive
-from jaxsel._mesh import along
 from jaxsel._types import Values
 
 from ._estimator import (
@@ -26,9 +24,9 @@ from ._estimator import (
     no_samples,
 )
 from ._evaluator import Evaluator
-from ._executor import Executor
 from ._prefixes import Walk, first_rows
 from ._run import run
+from ._run_options import RunOptions, run_options
 from ._sampling import permutation_ranks
 from ._stopping import MaxSamples, StoppingRule
 from ._utility import Utility
@@ -37,6 +35,7 @@ from ._weights import check_beta
 _NEGLIGIBLE = 1e-9  # weight of the largest, or smallest, coalitions left out
 
 
+@run_options(RunOptions)
 def tmc_shapley(
     utility: Utility,
     *,
@@ -44,13 +43,7 @@ def tmc_shapley(
     stop: StoppingRule = MaxSamples(1000),
     tolerance: float = 0.01,
     patience: int = 5,
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Values:
     """Estimate the Shapley value of each training point from random permutations.
 
@@ -73,18 +66,7 @@ def tmc_shapley(
         tolerance: A permutation ends when the utility of its prefixes differs from that
             of all points by at most this share of the difference between all and none.
         patience: How many prefixes in a row must do so; the empty one does not count.
-        owners: The owner of each point, `[n]`, by labels of any kind: values are then
-            those of owners, as players who bring all of their points. `Values.index`
-            has their labels, by first appearance.
-        batch_size: Coalitions of a call; 1024, or fewer of many points or on the host,
-            if None. It sets speed and memory, not results.
-        mesh: Devices to split each call's coalitions over, from `jaxsel.make_mesh`.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds, at the end, and
-            when Ctrl-C ends the run; a run that finds its own state there resumes.
-        executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
+        **options: Owners, batches, devices, checkpoint and executor: see `RunOptions`.
 
     Returns:
         `Values`, `[n]`; `count` is the number of permutations. `m2` is scaled so that
@@ -121,24 +103,17 @@ def tmc_shapley(
     """
     tolerance = check_positive("tolerance", tolerance, zero=True)
     patience = check_count("patience", patience)
-    mesh = along(mesh, axis)
-    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, options)
     estimator = _Permutations(
         method=f"tmc_shapley(tolerance={tolerance:g}, patience={patience})",
         tolerance=tolerance,
         patience=patience,
         round=_round(work),
     )
-    return run(
-        estimator,
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(estimator, work, stop, options)
 
 
+@run_options(RunOptions)
 def beta_shapley(
     utility: Utility,
     *,
@@ -146,13 +121,7 @@ def beta_shapley(
     alpha: float = 16.0,
     beta: float = 1.0,
     stop: StoppingRule = MaxSamples(1000),
-    owners: npt.ArrayLike | None = None,
-    batch_size: int | None = None,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Values:
     """Estimate the Beta(alpha, beta) Shapley value of each training point.
 
@@ -170,13 +139,7 @@ def beta_shapley(
         alpha: First parameter, above zero, in the convention of Kwon and Zou.
         beta: Second parameter, above zero.
         stop: When to stop; samples are permutations.
-        owners: The owner of each point, where owners are valued.
-        batch_size: Coalitions of a call.
-        mesh: Devices.
-        axis: Which axis of the mesh; its only one, or "data", if None.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state.
-        executor: Computes batches.
+        **options: Owners, batches, devices, checkpoint and executor: see `RunOptions`.
 
     References:
         Kwon and Zou, Beta Shapley: a unified and noise-reduced data valuation framework
@@ -199,21 +162,13 @@ def beta_shapley(
         [1]
     """
     check_beta(alpha, beta)
-    mesh = along(mesh, axis)
-    work = Evaluator(utility, key, owners=owners, batch_size=batch_size, mesh=mesh)
+    work = Evaluator(utility, key, options)
     estimator = _Permutations(
         method=f"beta_shapley(alpha={alpha:g}, beta={beta:g})",
         parameters=(float(alpha), float(beta)),
         round=_round(work),
     )
-    return run(
-        estimator,
-        work,
-        stop=stop,
-        progress=progress,
-        checkpoint=checkpoint,
-        executor=executor,
-    )
+    return run(estimator, work, stop, options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

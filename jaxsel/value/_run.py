@@ -17,7 +17,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._checks import caller_level
 from jaxsel._progress import bar_class, first_step
 from jaxsel._types import Provenance, Values
 
@@ -57,23 +58,17 @@ _clock = time.monotonic
 def run(
     estimator: Estimator,
     work: Work,
-    *,
     stop: StoppingRule,
-    progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
+    options: Mapping[str, Any],
 ) -> Values:
     """Sample until the stopping rule is content.
 
     Args:
         estimator: Method to estimate by.
         work: Inputs it is bound to.
-        stop: Asked after each round.
-        progress: Whether to show a bar.
-        checkpoint: Folder in which to keep the state, every 30 seconds and at the end.
-            A run that finds its own state there goes on, and returns at once where the
-            rule is content with its samples; a rule that asks for more gets more.
-        executor: Where batches are computed, or None for here.
+        stop: Asked after each round. A resumed run returns at once where the rule is
+            content with its samples; a rule that asks for more gets more.
+        options: `RunOptions`; it uses progress, checkpoint and executor.
 
     Raises:
         TypeError: If `stop` is no rule, or `executor` is none.
@@ -84,10 +79,11 @@ def run(
             "stop must be a rule such as MaxSamples(1000) or StandardError(0.01), got "
             f"{stop!r}"
         )
+    checkpoint, executor = options["checkpoint"], options["executor"]
     if executor is not None:
         check_executor(executor, work.mesh)
     about = {"estimator": estimator.method, **work.about}
-    with _bar(estimator.method, stop.limit, shown=progress) as bar:
+    with _bar(estimator.method, stop.limit, shown=options["progress"]) as bar:
         state, info = _sampled(estimator, work, stop, about, checkpoint, executor, bar)
     _LOG.info("%s: %d samples, %.1f s", estimator.method, info.samples, info.seconds)
     tell(work.failures)
@@ -97,7 +93,8 @@ def run(
     missing = int(np.isnan(values).sum())
     if missing and stop.overdue(info.seconds):
         warnings.warn(
-            _reason(estimator.method, work, info.samples, missing), stacklevel=3
+            _reason(estimator.method, work, info.samples, missing),
+            stacklevel=caller_level(),
         )
     key = about.pop(KEY)
     with jax.debug_nans(False):  # unknown values and errors are NaN by design
