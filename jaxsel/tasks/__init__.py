@@ -22,6 +22,7 @@ from ._learners import (
     retrain_mlp as retrain_mlp,
 )
 from ._noisy import noisy_labels as noisy_labels
+from ._options import TaskOptions as TaskOptions
 from ._removal import point_addition as point_addition, point_removal as point_removal
 from ._summary import summarisation as summarisation
 from ._watermarks import (

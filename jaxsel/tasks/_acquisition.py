@@ -1,10 +1,13 @@
 """Active acquisition: which unlabelled points to buy, predicted from known values."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -16,7 +19,6 @@ from jaxsel.data import gaussian_noise
 
 from ._application import (
     RANDOM,
-    Embed,
     Keys,
     Run,
     Source,
@@ -32,6 +34,7 @@ from ._application import (
 )
 from ._curves import Curves, stack
 from ._learners import LOGISTIC, Learner, Scorer, Test
+from ._options import DrawOptions, task_options
 from ._retrained import accuracy_summary
 
 
@@ -47,13 +50,13 @@ class Acquisition(Curves):
     clean_bought: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
+@task_options(DrawOptions, n_val=100)
 def acquisition(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
     *,
     n_start: int = 100,
-    n_val: int = 100,
     n_pool: int = 2000,
     n_test: int = 1000,
     noisy_start: float = 0.5,
@@ -65,10 +68,8 @@ def acquisition(
     trees: int = 50,
     learner: Learner = LOGISTIC,
     embed_learner: bool = False,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[DrawOptions],
 ) -> Acquisition:
     """Buy the pool's points of highest predicted value, round by round.
 
@@ -84,7 +85,6 @@ def acquisition(
         methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
             added, and buys at random.
         n_start: Points owned at the start.
-        n_val: Points of the scoring set, without noise.
         n_pool: Points on offer.
         n_test: Test points, without noise.
         noisy_start: Share of the start that gets Gaussian noise, 0 to 1.
@@ -98,12 +98,9 @@ def acquisition(
         trees: Trees of the forest (scikit-learn's, with its other defaults).
         learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         embed_learner: Whether the learner too sees embedded samples.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions and the forest then see. It must come from other data: see
-            `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Scoring points (`n_val`), seeds and features: see `TaskOptions`. The
+            scoring set has no noise, and the forest sees the features, too.
 
     Returns:
         Test accuracy against the points added, `[seeds, rounds + 1]`. Measures are
@@ -122,6 +119,7 @@ def acquisition(
     References:
         Jia et al., Scalability vs. utility, CVPR 2021, section 4.3 and appendix E.4.
     """
+    embed, n_val = options["embed"], options["n_val"]
     check_methods(methods)
     source = check_source(x, y)
     for name, share in (("noisy_start", noisy_start), ("noisy_pool", noisy_pool)):
@@ -134,11 +132,11 @@ def acquisition(
             f"rounds * buy must be at most n_pool = {n_pool}, got {rounds} * {buy}"
         )
     sizes = {"n_start": n_start, "n_val": n_val, "n_pool": n_pool, "n_test": n_test}
-    runs = draw_runs(source, sizes, seeds=seeds, key=key)
+    runs = draw_runs(source, sizes, seeds=options["seeds"], key=key)
     warn_if_seen(embed, source.x[valued_rows(runs, 0, 2)])
     ends = n_start + buy * np.arange(rounds + 1)
     accuracy, clean, reference = [], [], []
-    for run in track(runs, progress=progress, label="Acquisition"):
+    for run in track(runs, progress=options["progress"], label="Acquisition"):
         offer = _draw_offer(source, run, noisy_start, noisy_pool, scale)
         embedded = features(embed, offer.x)
         embedded_val = features(embed, offer.val[0])

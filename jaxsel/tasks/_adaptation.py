@@ -1,8 +1,12 @@
 """Domain adaptation: keep only source points that help in the target domain."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import jax
 import numpy as np
@@ -12,7 +16,6 @@ from jaxsel._progress import track
 from jaxsel.data import Dataset
 
 from ._application import (
-    Embed,
     Source,
     ValueFunction,
     check_methods,
@@ -24,25 +27,21 @@ from ._application import (
     warn_if_seen,
 )
 from ._curves import Curves, stack
-from ._learners import LOGISTIC, Learner, Scorer
+from ._learners import Scorer
+from ._options import TrainOptions, task_options
 
 Domain = Dataset | tuple[npt.ArrayLike, npt.ArrayLike]
 
 
+@task_options(TrainOptions, n_val=1000)
 def domain_adaptation(
     source: Domain,
     target: Domain,
     methods: Mapping[str, ValueFunction],
     *,
-    n: int = 1000,
-    n_val: int = 1000,
-    n_test: int = 1000,
-    learner: Learner = LOGISTIC,
     embed_learner: bool = False,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TrainOptions],
 ) -> Curves:
     """Value source points for the target domain, and train on the positive ones alone.
 
@@ -53,16 +52,10 @@ def domain_adaptation(
             shape and classes numbered alike.
         methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
             added: it keeps half of the points, any of them alike.
-        n: Training points, of the source.
-        n_val: Validation points, of the target.
-        n_test: Test points, of the target.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
         embed_learner: Whether the learner too sees embedded samples.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`. Training
+            points are of the source, validation and test points of the target.
 
     Returns:
         Test accuracy in the target domain before and after, `[seeds, 2]`. Measures are
@@ -82,6 +75,8 @@ def domain_adaptation(
         Jia et al., Scalability vs. utility, CVPR 2021, section 4.3 and Table 2;
         Ghorbani and Zou, Data Shapley, ICML 2019.
     """
+    n, n_val, n_test = options["n"], options["n_val"], options["n_test"]
+    embed, seeds = options["embed"], options["seeds"]
     check_methods(methods)
     ours, theirs = _domain("source", source), _domain("target", target)
     if ours.x.shape[1:] != theirs.x.shape[1:]:
@@ -95,7 +90,8 @@ def domain_adaptation(
     warn_if_seen(embed, ours.x[valued_rows(ours_runs, 0)])
     accuracies, kept = [], []
     pairs = list(zip(ours_runs, their_runs, strict=True))
-    for run, their_run in track(pairs, progress=progress, label="Domain adaptation"):
+    tracked = track(pairs, progress=options["progress"], label="Domain adaptation")
+    for run, their_run in tracked:
         x, y = ours.take(run.parts[0])
         (x_val, y_val), (x_test, y_test) = map(theirs.take, their_run.parts)
         embedded = features(embed, x)
@@ -104,7 +100,7 @@ def domain_adaptation(
         )
         if embed_learner:
             x, x_test = embedded, features(embed, x_test)
-        score = Scorer(learner, x, y, [(x_test, y_test)], run.keys.learn)
+        score = Scorer(options["learner"], x, y, [(x_test, y_test)], run.keys.learn)
         everything = np.arange(n)
         before = score(everything)[0]
         after = {}

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_count, check_finite, check_same_length
+from jaxsel._checks import (
+    as_array,
+    caller_level,
+    check_count,
+    check_finite,
+    check_same_length,
+)
 from jaxsel._types import Values
 
 from ._embedding import Embedding, pixels
@@ -139,6 +145,11 @@ def check_share(name: str, value: float, n: int) -> int:
     return count
 
 
+def sizes_of(options: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of training, validation and test set, by argument."""
+    return {name: options[name] for name in ("n", "n_val", "n_test")}
+
+
 def draw_runs(
     source: Source,
     sizes: Mapping[str, int],
@@ -186,7 +197,7 @@ def draw_runs(
     return runs
 
 
-def warn_if_seen(embed: Embed | None, *valued: np.ndarray, stacklevel: int = 3) -> None:
+def warn_if_seen(embed: Embed | None, *valued: np.ndarray) -> None:
     """Warn if an embedding was trained on rows that are being valued.
 
     Only an `Embedding` records its training rows.
@@ -200,7 +211,7 @@ def warn_if_seen(embed: Embed | None, *valued: np.ndarray, stacklevel: int = 3) 
             f"embed was trained on {n_seen} of the {total} rows that are valued: their "
             "values are then too good; train it on other data",
             UserWarning,
-            stacklevel=stacklevel,
+            stacklevel=caller_level(),
         )
 
 

@@ -1,8 +1,12 @@
 """Wrong labels: how soon inspection finds them."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import jax
 import numpy as np
@@ -12,7 +16,6 @@ from jaxsel._progress import track
 from jaxsel.data import flip_labels
 
 from ._application import (
-    Embed,
     ValueFunction,
     check_methods,
     check_share,
@@ -25,20 +28,19 @@ from ._application import (
 )
 from ._curves import Curves, stack
 from ._detection import Detection, detection_curve
+from ._options import DrawOptions, task_options
 
 
+@task_options(DrawOptions)
 def noisy_labels(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
     *,
     n: int = 1000,
-    n_val: int = 500,
     rate: float = 0.1,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[DrawOptions],
 ) -> Curves:
     """Flip a share of the training labels, and inspect the lowest values first.
 
@@ -53,13 +55,9 @@ def noisy_labels(
         methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
             added.
         n: Training points.
-        n_val: Validation points.
         rate: Share of the training labels to flip.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Validation points, seeds and features: see `TaskOptions`.
 
     Returns:
         Share of the wrong labels found, against the share inspected, `[seeds, n + 1]`.
@@ -76,14 +74,15 @@ def noisy_labels(
         Jia et al., Scalability vs. utility, CVPR 2021, section 4.3 and appendix E.1
         (10 % flipped); Ghorbani and Zou, Data Shapley, ICML 2019.
     """
+    embed, n_val = options["embed"], options["n_val"]
     check_methods(methods)
     source = check_source(x, y)
     check_share("rate", rate, n)
     sizes = {"n": n, "n_val": n_val}
-    runs = draw_runs(source, sizes, seeds=seeds, key=key)
+    runs = draw_runs(source, sizes, seeds=options["seeds"], key=key)
     warn_if_seen(embed, source.x[valued_rows(runs, 0)])
     detections = []
-    for run in track(runs, progress=progress, label="Noisy labels"):
+    for run in track(runs, progress=options["progress"], label="Noisy labels"):
         (x_train, y_train), (x_val, y_val) = map(source.take, run.parts)
         flipped, wrong = (
             np.asarray(a)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from jaxsel._progress import track
 
 from ._application import (
-    Embed,
     Run,
     Source,
     ValueFunction,
@@ -20,13 +19,14 @@ from ._application import (
     draw_runs,
     features,
     lowest_first,
+    sizes_of,
     value_all,
     valued_rows,
     warn_if_seen,
 )
 from ._curves import Curves, stack
 from ._detection import detection_curve
-from ._learners import Learner, Scorer, Test
+from ._learners import Scorer, Test
 from ._noisy import detection_summary
 
 
@@ -45,14 +45,10 @@ def watermark_curves(
     plant: Callable[[Run, Test, Test], Planted],
     *,
     name: str,
-    sizes: Mapping[str, int],
     rate: float,
     remove: float | None,
-    learner: Learner,
-    seeds: int,
     key: jax.Array,
-    embed: Embed | None,
-    progress: bool,
+    options: Mapping[str, Any],
     foreign: np.ndarray | None = None,
 ) -> Curves:
     """Run either application: see `pattern_watermark_detection`.
@@ -62,26 +58,21 @@ def watermark_curves(
         methods: Value functions by name.
         plant: From a run, its training and its test set to a watermarked set.
         name: Of the application, with its settings.
-        sizes: Of the training, validation and test sets, by argument.
         rate: Share of the training set that is planted.
         remove: Share to remove; as many as are planted if None.
-        learner: The model to train.
-        seeds: Number of repetitions.
         key: Key of every draw.
-        embed: Maps samples to features for value functions, or None.
-        progress: Whether to show a bar.
+        options: `TaskOptions` without `balanced` and `embed_learner`.
         foreign: Samples that are planted, for the check of `embed`.
     """
+    n, embed, learner = options["n"], options["embed"], options["learner"]
     check_methods(methods)
-    n_marked = check_share("rate", rate, sizes["n"])
-    n_removed = (
-        n_marked if remove is None else check_share("remove", remove, sizes["n"])
-    )
-    runs = draw_runs(source, sizes, seeds=seeds, key=key)
+    n_marked = check_share("rate", rate, n)
+    n_removed = n_marked if remove is None else check_share("remove", remove, n)
+    runs = draw_runs(source, sizes_of(options), seeds=options["seeds"], key=key)
     valued = [source.x[valued_rows(runs, 0)], *([] if foreign is None else [foreign])]
-    warn_if_seen(embed, *valued, stacklevel=4)
+    warn_if_seen(embed, *valued)
     detections, after, reference = [], [], []
-    for run in track(runs, progress=progress, label=name.split(" (")[0]):
+    for run in track(runs, progress=options["progress"], label=name.split(" (")[0]):
         train, val, test = map(source.take, run.parts)
         planted = plant(run, train, test)
         tests = (planted.question, test)

@@ -1,19 +1,24 @@
 """Point removal and addition: accuracy as the best or the worst points go or come."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from ._application import Embed, ValueFunction
+from ._application import ValueFunction
 from ._curves import Curves
-from ._learners import LOGISTIC, Learner
+from ._options import TaskOptions, task_options
 from ._retrained import Order, addition_shares, removal_shares, retrained
 
 
+@task_options(TaskOptions)
 def point_removal(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
@@ -21,16 +26,8 @@ def point_removal(
     *,
     order: Order = "highest",
     remove: npt.ArrayLike | None = None,
-    n: int = 1000,
-    n_val: int = 500,
-    n_test: int = 1000,
-    balanced: bool = False,
-    learner: Learner = LOGISTIC,
-    embed_learner: bool = False,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TaskOptions],
 ) -> Curves:
     """Remove training points in the order of their values, and train again.
 
@@ -46,18 +43,8 @@ def point_removal(
         order: "highest" or "lowest": which points go first.
         remove: `[p]`, rising shares of the training set, 0 or more and below 1; 0 to
             0.5 in steps of 0.05 if None.
-        n: Training points.
-        n_val: Validation points, which only value functions see.
-        n_test: Test points, for accuracy; nothing else sees them.
-        balanced: Whether each part gets every class equally often.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`. It
-            gets the same key for all training sets of a seed.
-        embed_learner: Whether the learner too sees embedded samples.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`.
 
     Returns:
         Test accuracy against the share removed, `[seeds, p]`. Measures are
@@ -74,7 +61,7 @@ def point_removal(
     References:
         Ghorbani and Zou, Data Shapley, ICML 2019, section 4.
     """
-    shares = removal_shares(remove, np.arange(11) / 20, n)
+    shares = removal_shares(remove, np.arange(11) / 20, options["n"])
     return retrained(
         x,
         y,
@@ -83,17 +70,12 @@ def point_removal(
         order=order,
         shares=shares,
         adding=False,
-        sizes={"n": n, "n_val": n_val, "n_test": n_test},
-        balanced=balanced,
-        learner=learner,
-        embed_learner=embed_learner,
-        seeds=seeds,
         key=key,
-        embed=embed,
-        progress=progress,
+        options=options,
     )
 
 
+@task_options(TaskOptions)
 def point_addition(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
@@ -101,16 +83,8 @@ def point_addition(
     *,
     order: Order = "highest",
     add: npt.ArrayLike | None = None,
-    n: int = 1000,
-    n_val: int = 500,
-    n_test: int = 1000,
-    balanced: bool = False,
-    learner: Learner = LOGISTIC,
-    embed_learner: bool = False,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TaskOptions],
 ) -> Curves:
     """Start from nothing, add points in the order of their values, and train again.
 
@@ -125,17 +99,8 @@ def point_addition(
         order: "highest" or "lowest": which points come first.
         add: `[p]`, rising shares of the training set, above 0 and at most 1; 0.05 to 1
             in steps of 0.05 if None.
-        n: Training points.
-        n_val: Validation points, which only value functions see.
-        n_test: Test points, for accuracy; nothing else sees them.
-        balanced: Whether each part gets every class equally often.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
-        embed_learner: Whether the learner too sees embedded samples.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`.
 
     Returns:
         Test accuracy against the share added, `[seeds, p]`, with the measures of
@@ -150,7 +115,7 @@ def point_addition(
     References:
         Ghorbani and Zou, Data Shapley, ICML 2019, section 4.
     """
-    shares = addition_shares(add, np.arange(1, 21) / 20, n)
+    shares = addition_shares(add, np.arange(1, 21) / 20, options["n"])
     return retrained(
         x,
         y,
@@ -159,12 +124,6 @@ def point_addition(
         order=order,
         shares=shares,
         adding=True,
-        sizes={"n": n, "n_val": n_val, "n_test": n_test},
-        balanced=balanced,
-        learner=learner,
-        embed_learner=embed_learner,
-        seeds=seeds,
         key=key,
-        embed=embed,
-        progress=progress,
+        options=options,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -13,19 +13,19 @@ from jaxsel._checks import check_choice
 from jaxsel._progress import track
 
 from ._application import (
-    Embed,
     ValueFunction,
     check_methods,
     check_source,
     draw_runs,
     features,
     lowest_first,
+    sizes_of,
     value_all,
     valued_rows,
     warn_if_seen,
 )
 from ._curves import Curves, stack
-from ._learners import Learner, Scorer
+from ._learners import Scorer
 
 Order = Literal["lowest", "highest"]
 
@@ -39,29 +39,26 @@ def retrained(
     order: Order,
     shares: np.ndarray,
     adding: bool,
-    sizes: Mapping[str, int],
-    balanced: bool,
-    learner: Learner,
-    embed_learner: bool,
-    seeds: int,
     key: jax.Array,
-    embed: Embed | None,
-    progress: bool,
+    options: Mapping[str, Any],
 ) -> Curves:
     """Retrain after removing or adding each share of the training points.
 
-    See `point_removal` for the arguments; `name` names the application, `adding`
-    tells addition from removal, and `sizes` holds the sizes of the parts by argument.
+    See `point_removal` for the arguments; `name` names the application, and `adding`
+    tells addition from removal.
     """
+    sizes, embed = sizes_of(options), options["embed"]
     check_choice("order", order, ("lowest", "highest"))
     check_methods(methods)
     source = check_source(x, y)
-    runs = draw_runs(source, sizes, seeds=seeds, key=key, balanced=balanced)
-    warn_if_seen(embed, source.x[valued_rows(runs, 0)], stacklevel=4)
+    runs = draw_runs(
+        source, sizes, seeds=options["seeds"], key=key, balanced=options["balanced"]
+    )
+    warn_if_seen(embed, source.x[valued_rows(runs, 0)])
     n = sizes["n"]
     counts = [round(float(share) * n) for share in shares]
     accuracies, reference = [], []
-    for run in track(runs, progress=progress, label=name):
+    for run in track(runs, progress=options["progress"], label=name):
         (x_train, y_train), (x_val, y_val), (x_test, y_test) = map(
             source.take, run.parts
         )
@@ -69,9 +66,10 @@ def retrained(
         values = value_all(
             methods, embedded, y_train, features(embed, x_val), y_val, run.keys
         )
-        if embed_learner:
+        if options["embed_learner"]:
             x_train, x_test = embedded, features(embed, x_test)
-        score = Scorer(learner, x_train, y_train, [(x_test, y_test)], run.keys.learn)
+        test = x_test, y_test
+        score = Scorer(options["learner"], x_train, y_train, [test], run.keys.learn)
         curves = {}
         for method, v in values.items():
             rows = lowest_first(v if order == "lowest" else -v)

@@ -1,35 +1,33 @@
 """Summarisation: how much of a training set can go without loss."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from ._application import Embed, ValueFunction
+from ._application import ValueFunction
 from ._curves import Curves
-from ._learners import MLP_LEARNER, Learner
+from ._learners import MLP_LEARNER
+from ._options import TaskOptions, task_options
 from ._retrained import removal_shares, retrained
 
 
+@task_options(TaskOptions, balanced=True, learner=MLP_LEARNER)
 def summarisation(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
     *,
     remove: npt.ArrayLike | None = None,
-    n: int = 1000,
-    n_val: int = 500,
-    n_test: int = 1000,
-    balanced: bool = True,
-    learner: Learner = MLP_LEARNER,
-    embed_learner: bool = False,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TaskOptions],
 ) -> Curves:
     """Remove the lowest values first, and see how long the accuracy holds.
 
@@ -45,17 +43,8 @@ def summarisation(
             added.
         remove: `[p]`, rising shares of the training set, 0 or more and below 1; 0 to
             0.5 in steps of 0.01 if None.
-        n: Training points.
-        n_val: Validation points, which only value functions see.
-        n_test: Test points, for accuracy; nothing else sees them.
-        balanced: Whether each part gets every class equally often, to within one.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_mlp()`.
-        embed_learner: Whether the learner too sees embedded samples.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`.
 
     Returns:
         Test accuracy against the share removed, `[seeds, p]`, with the measures of
@@ -78,14 +67,8 @@ def summarisation(
         methods,
         name="Summarisation",
         order="lowest",
-        shares=removal_shares(remove, np.arange(51) / 100, n),
+        shares=removal_shares(remove, np.arange(51) / 100, options["n"]),
         adding=False,
-        sizes={"n": n, "n_val": n_val, "n_test": n_test},
-        balanced=balanced,
-        learner=learner,
-        embed_learner=embed_learner,
-        seeds=seeds,
         key=key,
-        embed=embed,
-        progress=progress,
+        options=options,
     )

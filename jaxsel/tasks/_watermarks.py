@@ -1,9 +1,12 @@
 """Watermarks: how soon low values find them, and whether removal breaks them."""
 
+# The decorator fills in all options.
+# pyright: reportTypedDictNotRequiredAccess=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Unpack
 
 import jax
 import numpy as np
@@ -16,32 +19,28 @@ from jaxsel.data import (
     text_blend_watermark as plant_text,
 )
 
-from ._application import Embed, Run, ValueFunction, check_source
+from ._application import Run, ValueFunction, check_source
 from ._curves import Curves
 from ._embedding import pixels
-from ._learners import CNN_LEARNER, LOGISTIC, Learner, Test
+from ._learners import CNN_LEARNER, Test
+from ._options import TrainOptions, task_options
 from ._planted import Planted, watermark_curves
 
 
+@task_options(TrainOptions, learner=CNN_LEARNER)
 def pattern_watermark_detection(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
     *,
-    n: int = 1000,
-    n_val: int = 500,
-    n_test: int = 1000,
     rate: float = 0.1,
     remove: float | None = None,
     pattern: Literal["corner", "text"] = "corner",
     size: int = 3,
     text: str = "TEST",
     label: int = 0,
-    learner: Learner = CNN_LEARNER,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TrainOptions],
 ) -> Curves:
     """Mark a share of the training images with a pattern, and look for the marked ones.
 
@@ -54,9 +53,6 @@ def pattern_watermark_detection(
         y: Its classes `[m]`, counted from 0.
         methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
             added.
-        n: Training points.
-        n_val: Validation points, without marks.
-        n_test: Test points, for accuracy and, marked, for success.
         rate: Share of the training set to mark.
         remove: Share of the training set to remove, lowest values first, before the
             model is trained again; as many as are marked if None.
@@ -65,12 +61,9 @@ def pattern_watermark_detection(
         size: Side of the corner in pixels.
         text: The word.
         label: The class that the word stands for.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_cnn()`.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from images to features `[n, d]`, which value functions
-            then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`. Test points
+            are for accuracy and, marked, for success.
 
     Returns:
         Share of the marked samples found, against the share inspected. Measures are
@@ -113,39 +106,31 @@ def pattern_watermark_detection(
         foreign = y_asked != test[1]
         return Planted(*marked, (x_asked[foreign], y_asked[foreign]))
 
+    sizes = f"n={options['n']}, n_val={options['n_val']}"
     return watermark_curves(
         source,
         methods,
         plant,
-        name=f"Pattern watermark ({pattern}, n={n}, n_val={n_val}, rate={rate:g})",
-        sizes={"n": n, "n_val": n_val, "n_test": n_test},
+        name=f"Pattern watermark ({pattern}, {sizes}, rate={rate:g})",
         rate=rate,
         remove=remove,
-        learner=learner,
-        seeds=seeds,
         key=key,
-        embed=embed,
-        progress=progress,
+        options=options,
     )
 
 
+@task_options(TrainOptions)
 def instance_watermark_detection(
     x: npt.ArrayLike,
     y: npt.ArrayLike,
     foreign_x: npt.ArrayLike,
     methods: Mapping[str, ValueFunction],
     *,
-    n: int = 1000,
-    n_val: int = 500,
-    n_test: int = 1000,
     rate: float = 0.1,
     remove: float | None = None,
     label: int | npt.ArrayLike | None = None,
-    learner: Learner = LOGISTIC,
-    seeds: int = 10,
     key: jax.Array,
-    embed: Embed | None = None,
-    progress: bool = False,
+    **options: Unpack[TrainOptions],
 ) -> Curves:
     """Replace a share of the training set by foreign samples, and look for those.
 
@@ -165,20 +150,13 @@ def instance_watermark_detection(
             once before any is planted again.
         methods: Value functions `f(x, y, x_val, y_val, key)` by name. "Random" is
             added.
-        n: Training points.
-        n_val: Validation points, none foreign.
-        n_test: Test points, for accuracy.
         rate: Share of the training set to replace.
         remove: Share of the training set to remove, lowest values first, before the
             model is trained again; as many as were planted if None.
         label: The class of all foreign samples, or one for each; drawn anew for each
             sample and seed if None.
-        learner: `accuracy(x, y, x_test, y_test, key)`, such as `retrain_logistic()`.
-        seeds: Number of repetitions.
         key: Key of every draw; repetition s has `fold_in(key, s)`.
-        embed: Optional function from samples to features `[n, d]`, which value
-            functions then see. It must come from other data: see `train_embedding`.
-        progress: Whether to show a bar.
+        **options: Sizes, learner, seeds and features: see `TaskOptions`.
 
     Returns:
         As `pattern_watermark_detection`.
@@ -224,18 +202,15 @@ def instance_watermark_detection(
             mixed, mixed_labels, planted, (mixed[planted], mixed_labels[planted])
         )
 
+    sizes = f"n={options['n']}, n_val={options['n_val']}"
     return watermark_curves(
         source,
         methods,
         plant,
-        name=f"Instance watermark (n={n}, n_val={n_val}, rate={rate:g})",
-        sizes={"n": n, "n_val": n_val, "n_test": n_test},
+        name=f"Instance watermark ({sizes}, rate={rate:g})",
         rate=rate,
         remove=remove,
-        learner=learner,
-        seeds=seeds,
         key=key,
-        embed=embed,
-        progress=progress,
+        options=options,
         foreign=foreign,
     )
