@@ -10,6 +10,7 @@ from flax import nnx
 import jaxsel
 from jaxsel import filter as filters, match, models, retrieve, value
 from jaxsel.data import open_rows
+from jaxsel.value._registry import ESTIMATORS
 
 N, M, D = 24, 13, 3  # 24 is a multiple of 3, 4 and 8; 13 of none
 KEY = jax.random.key(0)
@@ -45,9 +46,25 @@ def utility():
     )
 
 
-def _game(name, **given):
+FEW = value.MaxSamples(5)
+RETRAINED = {
+    "trainings": 96,
+    "learner": value.LogisticRegression(),
+    "x": X,
+    "y": Y,
+    "x_val": X_VAL,
+    "y_val": Y_VAL,
+    "key": KEY,
+    "stop": FEW,
+    "learning_rate": 0.1,
+}
+
+
+def _retrained(entry):
     def call(**options):
-        return getattr(value, name)(utility(), key=KEY, **given, **options)
+        game = "utility" in entry.arguments
+        more = {"utility": utility()} if game else {"batch_size": 5}
+        return entry.bound(**RETRAINED, **more)(**options)
 
     return call
 
@@ -90,7 +107,6 @@ def _matched(name, *features):
     return call
 
 
-FEW = value.MaxSamples(5)
 CALLS = {
     **{f"value.{name}": _knn(name, k=3) for name in KNN},
     "value.knn_semivalue": _knn("knn_semivalue", rank_weights=_harmonic),
@@ -98,30 +114,11 @@ CALLS = {
     "value.threshold_counts": _knn("threshold_counts", radius=1.5),
     "value.weighted_knn_shapley": _knn("weighted_knn_shapley", k=3),
     "value.knn_regression_shapley": _knn("knn_regression_shapley", y=T, y_val=T_VAL),
-    "value.adjusted_semivalue": _game("adjusted_semivalue", stop=FEW),
-    "value.estimate_semivalue": _game("estimate_semivalue", trainings=96),
-    "value.banzhaf": _game("banzhaf", stop=FEW),
-    "value.beta_shapley": _game("beta_shapley", stop=FEW),
-    "value.tmc_shapley": _game("tmc_shapley", stop=FEW),
-    "value.group_testing_shapley": _game("group_testing_shapley", stop=FEW),
-    "value.loo": _game("loo"),
-    "value.exact_shapley": _game("exact_shapley"),
-    "value.exact_semivalue": _game("exact_semivalue", kind="banzhaf"),
-    "value.data_oob": lambda **options: value.data_oob(
-        value.LogisticRegression(), X, Y, key=KEY, stop=FEW, batch_size=5, **options
-    ),
-    "value.g_shapley": lambda **options: value.g_shapley(
-        value.LogisticRegression(),
-        X,
-        Y,
-        X_VAL,
-        Y_VAL,
-        key=KEY,
-        learning_rate=0.1,
-        stop=FEW,
-        batch_size=5,
-        **options,
-    ),
+    **{
+        f"value.{name}": _retrained(entry)
+        for name, entry in ESTIMATORS.items()
+        if "mesh" in entry.arguments
+    },
     "retrieve.nearest": _nearest("nearest", 4),
     "retrieve.retrieve_nearest": _nearest("retrieve_nearest", 7),
     "match.omp": lambda **options: match.omp(X, X_VAL.mean(0), 6, **options),

@@ -25,6 +25,7 @@ from waits import PATIENCE
 from jaxsel import _executor, value
 from jaxsel._types import Values
 from jaxsel.value import _run
+from jaxsel.value._registry import ESTIMATORS as REGISTRY
 
 from .games import Game, saturating
 
@@ -33,30 +34,13 @@ ROOT = Path(__file__).parents[2]
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 Y = np.arange(24) % 2
-CENTROID = value.NearestCentroid()
-
-
-def oob(utility, **options):
-    del utility
-    return value.data_oob(CENTROID, X, Y, **options)
-
-
-def gradients(utility, **options):
-    del utility
-    learner = value.LogisticRegression()
-    data = X[:12], Y[:12], X[12:], Y[12:]
-    return value.g_shapley(learner, *data, learning_rate=0.3, **options)
-
-
-ESTIMATORS = {
-    "tmc_shapley": (value.tmc_shapley, 150),
-    "beta_shapley": (value.beta_shapley, 150),
-    "banzhaf": (value.banzhaf, 1500),
-    "group_testing_shapley": (value.group_testing_shapley, 1500),
-    "adjusted_semivalue": (value.adjusted_semivalue, 200),
-    "data_oob": (oob, 300),
-    "g_shapley": (gradients, 300),
-}
+DATA = {"x": X[:12], "y": Y[:12], "x_val": X[12:], "y_val": Y[12:]}
+LEARNER = value.LogisticRegression()
+GIVEN = {"learner": LEARNER, **DATA, "learning_rate": 0.3, "trainings": 200}
+# More than a round of each.
+SAMPLES = {"banzhaf": 1500, "group_testing_shapley": 1500, "data_oob": 300}
+SAMPLES |= {"g_shapley": 300}
+ESTIMATORS = {n: e for n, e in REGISTRY.items() if "executor" in e.arguments}
 
 
 class Inline:
@@ -97,11 +81,12 @@ def spawned(workers=2):
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.every(4)
 def test_threads_equal_one(name):
-    estimate, samples = ESTIMATORS[name]
-    options = {"key": KEY, "stop": value.MaxSamples(samples), "batch_size": 48}
-    expected = estimate(saturating(9), **options)
+    stop = value.MaxSamples(SAMPLES.get(name, 150))
+    options = {**GIVEN, "key": KEY, "stop": stop, "batch_size": 48}
+    expected = ESTIMATORS[name].bound(utility=saturating(9), **options)()
     with ThreadPoolExecutor(2) as pool:
-        identical(estimate(saturating(9), executor=pool, **options), expected)
+        call = ESTIMATORS[name].bound(utility=saturating(9), **options)
+        identical(call(executor=pool), expected)
 
 
 def test_threads_have_the_settings_of_the_caller():

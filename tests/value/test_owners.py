@@ -1,5 +1,6 @@
 """Owners as players, and sums over their points."""
 
+import functools
 import itertools
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 import jaxsel
 from jaxsel import Values, value
+from jaxsel.value._registry import ESTIMATORS
 
 from . import cases
 from .games import Game, enumerate_values
@@ -18,16 +20,8 @@ pytestmark = pytest.mark.every(2)
 KEY = jax.random.key(2)
 OWNERS = np.array(["b", "a", "b", "c", "a", "b", "d"])
 NAMES = ("b", "a", "c", "d")
-RETRAINED = {
-    "tmc_shapley": (lambda u, **o: value.tmc_shapley(u, tolerance=0, **o), "shapley"),
-    "beta_shapley": (
-        lambda u, **o: value.beta_shapley(u, alpha=4, beta=2, **o),
-        ("beta", 4, 2),
-    ),
-    "banzhaf": (value.banzhaf, "banzhaf"),
-    "group_testing_shapley": (value.group_testing_shapley, "shapley"),
-    "adjusted_semivalue": (value.adjusted_semivalue, "shapley"),
-}
+BETA = {"alpha": 4, "beta": 2}
+SAMPLED = [n for n, e in ESTIMATORS.items() if {"owners", "stop"} <= e.arguments]
 KNN = {
     "knn_shapley": jaxsel.knn_shapley,
     "knn_banzhaf": jaxsel.knn_banzhaf,
@@ -64,13 +58,18 @@ def knn_game(data, k, owners):
     return Game(len(names), table=table)
 
 
-@pytest.mark.parametrize("name", RETRAINED)
+def sampled(name, utility, count):
+    entry = ESTIMATORS[name]
+    options = {"key": KEY, "stop": value.MaxSamples(count), **BETA}
+    return functools.partial(entry.bound(utility=utility, **options), **entry.unbiased)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_values_of_owners(name):
-    estimate, kind = RETRAINED[name]
-    kind = (kind,) if isinstance(kind, str) else kind
-    game = Game(7, seed=3)
-    exact = enumerate_values(game_of_owners(game), *kind)
-    found = estimate(game, key=KEY, owners=OWNERS, stop=value.MaxSamples(2048))
+    game, kind = Game(7, seed=3), ESTIMATORS[name].kind
+    options = BETA if kind == "beta" else {}
+    exact = enumerate_values(game_of_owners(game), kind, **options)
+    found = sampled(name, game, 2048)(owners=OWNERS)
     assert found.index == NAMES
     error = np.abs(found.values - exact)
     assert (error <= 4.5 * np.asarray(found.stderr) + 1e-5).all()
@@ -107,12 +106,10 @@ def test_twenty_owners_are_few_enough():
         value.exact_shapley(value.as_utility(lambda masks, key: masks, 21))
 
 
-@pytest.mark.parametrize("name", RETRAINED)
+@pytest.mark.parametrize("name", SAMPLED)
 def test_every_point_its_own_owner(name):
-    estimate, _ = RETRAINED[name]
-    options = {"key": KEY, "stop": value.MaxSamples(64)}
-    alone = estimate(Game(6), **options)
-    owned = estimate(Game(6), owners=range(6), **options)
+    alone = sampled(name, Game(6), 64)()
+    owned = sampled(name, Game(6), 64)(owners=range(6))
     np.testing.assert_array_equal(owned.values, alone.values)
     np.testing.assert_array_equal(owned.stderr, alone.stderr)
     assert owned.index == tuple(range(6))

@@ -18,6 +18,7 @@ from jaxsel import value
 from jaxsel._checkpoints import Checkpoints
 from jaxsel._types import Values
 from jaxsel.value import MaxSamples, _run
+from jaxsel.value._registry import ESTIMATORS as REGISTRY
 
 from .games import Game, saturating
 
@@ -37,12 +38,32 @@ class Started(Game):
         return found, jax.numpy.asarray(masks, np.float32)
 
 
-def of_game(estimate, count, **options):
-    table = saturating(N).table
-    stop = MaxSamples(count)
-    return lambda **o: estimate(
-        Started(N, table=table), key=KEY, stop=stop, batch_size=8, **options, **o
-    )
+OPTIONS = {
+    "tmc_shapley": {"tolerance": 0.05, "patience": 2, "stop": MaxSamples(20)},
+    # Sizes beyond a few have no weight: they come of NumPy, not of Python.
+    "beta_shapley": {"alpha": 300.0, "stop": MaxSamples(20)},
+    "adjusted_semivalue": {"stop": MaxSamples(20)},
+    "estimate_semivalue": {"method": "plain"},
+    "data_oob": {"learner": value.NearestCentroid(), "x": X, "y": Y},
+}
+GIVEN = {
+    "trainings": 24,
+    "learner": value.LogisticRegression(),
+    **dict(zip(("x", "y", "x_val", "y_val"), DATA, strict=True)),
+    "key": KEY,
+    "stop": MaxSamples(30),
+    "batch_size": 8,
+    "learning_rate": 0.3,
+}
+
+
+def retrained(name):
+    def call(**options):
+        utility = Started(N, table=saturating(N).table)
+        given = {**GIVEN, "utility": utility, **OPTIONS.get(name, {})}
+        return REGISTRY[name].bound(**given)(**options)
+
+    return call
 
 
 def streamed(**options):
@@ -54,32 +75,7 @@ def streamed(**options):
 
 
 ESTIMATORS = {
-    "tmc_shapley": of_game(value.tmc_shapley, 20, tolerance=0.05, patience=2),
-    # Sizes beyond a few have no weight: they come of NumPy, not of Python.
-    "beta_shapley": of_game(value.beta_shapley, 20, alpha=300.0),
-    "banzhaf": of_game(value.banzhaf, 30),
-    "group_testing_shapley": of_game(value.group_testing_shapley, 30),
-    "adjusted_semivalue": of_game(value.adjusted_semivalue, 20),
-    "estimate_semivalue": lambda **o: value.estimate_semivalue(
-        Started(N, table=saturating(N).table),
-        24,
-        method="plain",
-        key=KEY,
-        batch_size=8,
-        **o,
-    ),
-    "data_oob": lambda **o: value.data_oob(
-        value.NearestCentroid(), X, Y, key=KEY, stop=MaxSamples(30), batch_size=8, **o
-    ),
-    "g_shapley": lambda **o: value.g_shapley(
-        value.LogisticRegression(),
-        *DATA,
-        learning_rate=0.3,
-        key=KEY,
-        stop=MaxSamples(30),
-        batch_size=8,
-        **o,
-    ),
+    **{n: retrained(n) for n, e in REGISTRY.items() if "checkpoint" in e.arguments},
     "streamed_values": streamed,
 }
 each_estimator = pytest.mark.parametrize("name", ESTIMATORS)

@@ -12,13 +12,8 @@ from flax import linen
 from waits import PATIENCE
 
 from jaxsel import value
-from jaxsel.value._exact import exact_shapley
-from jaxsel.value._group_testing import group_testing_shapley
-from jaxsel.value._loo import loo
-from jaxsel.value._msr import banzhaf
-from jaxsel.value._oob import data_oob
-from jaxsel.value._permutation import beta_shapley, tmc_shapley
-from jaxsel.value._stopping import MaxSamples
+from jaxsel.value import MaxSamples, data_oob
+from jaxsel.value._registry import ESTIMATORS
 
 from . import retrain_cases as cases
 from .games import Compiled
@@ -95,20 +90,14 @@ def test_targets():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda game: tmc_shapley(game, key=KEY, stop=MaxSamples(5)),
-        lambda game: beta_shapley(game, key=KEY, stop=MaxSamples(5)),
-        lambda game: banzhaf(game, key=KEY, stop=MaxSamples(40)),
-        lambda game: group_testing_shapley(game, key=KEY, stop=MaxSamples(40)),
-        loo,
-        exact_shapley,
-    ],
-    ids=["tmc", "beta", "banzhaf", "groups", "loo", "exact"],
-)
-def test_estimators(function):
-    both(lambda: function(Compiled(5)))
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators(name):
+    task = cases.blobs(2, N)
+    names = "x", "y", "x_val", "y_val"
+    given = dict(zip(names, task.arrays(), strict=True))
+    given |= {"key": KEY, "stop": MaxSamples(9), "learner": value.LogisticRegression()}
+    given |= {"trainings": 20, "method": "plain"}
+    both(lambda: ESTIMATORS[name].bound(utility=Compiled(5), **given)())
 
 
 @pytest.mark.slow
