@@ -9,7 +9,7 @@ import numbers
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,11 @@ def shared_options(
         kind: The TypedDict.
         defaults: By name, for all options of the TypedDict, and perhaps for others.
     """
-    types = get_type_hints(kind)
+    # As written in the module: evaluated types such as ArrayLike fill lines of help.
+    types = {
+        name: getattr(annotation, "__forward_arg__", annotation)
+        for name, annotation in kind.__annotations__.items()
+    }
     defaults = {name: defaults[name] for name in defaults if name in types}
     shared = [
         inspect.Parameter(

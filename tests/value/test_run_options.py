@@ -34,6 +34,8 @@ OPTIONS = {
 
 def test_defaults_are_of_all_options():
     assert DEFAULTS.keys() == typing.get_type_hints(value.RunOptions).keys()
+    assert {*map(repr, DEFAULTS.values())} == {"None", "False"}  # as its docstring says
+    assert DEFAULTS["progress"] is False
     described = inspect.getdoc(value.RunOptions).partition("Attributes:")[2]
     assert all(f"\n    {name}: " in described for name in DEFAULTS)
 
@@ -45,6 +47,7 @@ def test_options_are_in_the_signature(name):
     assert [p.name for p in shared] == OPTIONS[name]
     assert [p.default for p in shared] == [DEFAULTS[p.name] for p in shared]
     assert {p.kind for p in shared} == {inspect.Parameter.KEYWORD_ONLY}
+    assert parameters["mesh"].annotation == "jax.sharding.Mesh | None"
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
