@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxsel import data, labels, models
-from jaxsel.demo.scenes.texts import read_texts
+from jaxsel.demo.texts import read_texts
 
 RATE, FOLDS = 0.1, 5
 _HIDDEN = 384  # of MiniLM

@@ -23,6 +23,7 @@ from .secure import command as secure
 from .seeds import KINDS, Workers, lines_of_progress
 from .selectformer import command as selectformer
 from .selectformer.curve import command as selectformer_curve
+from .tour import command as tour
 from .values import command as values
 
 PAPERS = {
@@ -32,6 +33,7 @@ PAPERS = {
     "secure": secure,
     "values": values,
     "filter": filtering,
+    "tour": tour,
 }
 
 _DESCRIPTION = """\
@@ -54,7 +56,8 @@ examples:
   python -m experiments values
   python -m experiments values --data cifar10 --target vit
   python -m experiments filter --out repro-filter-2
-  python -m experiments filter --data cifar10 --others cifar100 --paper"""
+  python -m experiments filter --data cifar10 --others cifar100 --paper
+  python -m experiments tour"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

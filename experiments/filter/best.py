@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxsel.demo.scenes.federation import Federation, FilterSizes
-from jaxsel.demo.scenes.networks import Net
-from jaxsel.demo.scenes.thresholds import begin, losses_of
-from jaxsel.demo.scenes.trainer import Samples, take
+from experiments._kit.scenes.federation import Federation, FilterSizes
+from experiments._kit.scenes.networks import Net
+from experiments._kit.scenes.thresholds import begin, losses_of
+from experiments._kit.scenes.trainer import Samples, take
 from jaxsel.filter import loss_threshold
 
 from .links import exchanged, model_bytes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxsel.demo.scenes.federation import KINDS
+from experiments._kit.scenes.federation import KINDS
 
 from .run import Filtering
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.scenes.federation import KINDS
+from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
+from experiments._kit.scenes.thresholds import FILTERS, TRAINED
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -15,9 +18,6 @@ from experiments.claims import (
     untested_table,
 )
 from experiments.values.judge import Claim
-from jaxsel.demo.scenes.federation import KINDS
-from jaxsel.demo.scenes.loss_figure import first_rounds, loss_figure
-from jaxsel.demo.scenes.thresholds import FILTERS, TRAINED
 from jaxsel.demo.seeds import spread
 from jaxsel.demo.words import listed
 from jaxsel.report import (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxsel.demo.scenes.federation import Federation, FilterSizes
-from jaxsel.demo.scenes.thresholds import TRAINED, begin, filtered
-from jaxsel.demo.scenes.trainer import Samples, take
+from experiments._kit.scenes.federation import Federation, FilterSizes
+from experiments._kit.scenes.thresholds import TRAINED, begin, filtered
+from experiments._kit.scenes.trainer import Samples, take
 
 from .writers import cluster
 

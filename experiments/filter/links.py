@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.networks import Net
+from experiments._kit.scenes.networks import Net
 from jaxsel.filter import count_losses, filter_server
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.scenes.federation import KINDS, FilterSizes
+from experiments._kit.scenes.thresholds import TRAINED, variant_seed
+from experiments._kit.scenes.trainer import Samples, images
 from experiments.seeds import Job, Work, Workers, each_seed
 from jaxsel.data import load
-from jaxsel.demo.scenes.federation import KINDS, FilterSizes
-from jaxsel.demo.scenes.thresholds import TRAINED, variant_seed
-from jaxsel.demo.scenes.trainer import Samples, images
 from jaxsel.demo.seeds import stacked
 
 from . import writers

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxsel.demo.scenes.federation import FilterSizes
-from jaxsel.demo.scenes.thresholds import FILTERS, begin, filtered, losses_of, measured
-from jaxsel.demo.scenes.trainer import Samples, take
+from experiments._kit.scenes.federation import FilterSizes
+from experiments._kit.scenes.thresholds import (
+    FILTERS,
+    begin,
+    filtered,
+    losses_of,
+    measured,
+)
+from experiments._kit.scenes.trainer import Samples, take
 from jaxsel.filter import (
     class_thresholds,
     loss_threshold,

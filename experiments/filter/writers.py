@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.federation import FilterSizes
-from jaxsel.demo.scenes.thresholds import FILTERS, begin, filtered
-from jaxsel.demo.scenes.trainer import Samples, take
+from experiments._kit.scenes.federation import FilterSizes
+from experiments._kit.scenes.thresholds import FILTERS, begin, filtered
+from experiments._kit.scenes.trainer import Samples, take
 
 STYLES, FEW = 20, 2
 """Number of clusters, and of clusters in the few writers' set."""

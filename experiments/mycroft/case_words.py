@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.scenes.owner import NAMES
-from jaxsel.demo.scenes.ranking import firsts
-from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT
+from experiments._kit.scenes.owner import NAMES
+from experiments._kit.scenes.ranking import firsts
+from experiments._kit.scenes.spoiling import PERMUTED, SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 
 from . import paper

@@ -11,10 +11,10 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.networks import steps_for
-from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, new_owner
-from jaxsel.demo.scenes.spoiling import spoilt
-from jaxsel.demo.scenes.trainer import Samples, Sizes, joined, take
+from experiments._kit.scenes.networks import steps_for
+from experiments._kit.scenes.owner import CHECKPOINT, Owner, new_owner
+from experiments._kit.scenes.spoiling import spoilt
+from experiments._kit.scenes.trainer import Samples, Sizes, joined, take
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
 from .choosing import PUBLISHED, SELECTORS, SPACES, choose, look

@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from experiments._kit.scenes.owner import CHECKPOINT, NAMES
+from experiments._kit.scenes.spoiling import SPOILT
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -13,8 +15,6 @@ from experiments.claims import (
     tally,
     untested_table,
 )
-from jaxsel.demo.scenes.owner import CHECKPOINT, NAMES
-from jaxsel.demo.scenes.spoiling import SPOILT
 from jaxsel.demo.words import averaged, compared, listed, sentence
 from jaxsel.report import Chapter, Heading, Table
 

@@ -13,9 +13,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from jaxsel.demo.scenes.networks import Net
-from jaxsel.demo.scenes.owner import CHECKPOINT, Owner, gradients
-from jaxsel.demo.scenes.trainer import Samples
+from experiments._kit.scenes.networks import Net
+from experiments._kit.scenes.owner import CHECKPOINT, Owner, gradients
+from experiments._kit.scenes.trainer import Samples
 from jaxsel.gradients import Factored, ghost
 from jaxsel.match import class_budgets, facility_location, func_feat, grad_match
 from jaxsel.retrieve import retrieve_nearest

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxsel.demo.scenes.owner import NAMES
-from jaxsel.demo.scenes.spoiling import SPOILT
+from experiments._kit.scenes.owner import NAMES
+from experiments._kit.scenes.spoiling import SPOILT
 from jaxsel.demo.seeds import spread
 from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments._kit.scenes.owner import CHECKPOINT
+from experiments._kit.scenes.ranking import firsts
+from experiments._kit.scenes.spoiling import SPOILT
+from experiments._kit.scenes.trainer import Sizes
 from experiments.claims import Measured
-from jaxsel.demo.scenes.owner import CHECKPOINT
-from jaxsel.demo.scenes.ranking import firsts
-from jaxsel.demo.scenes.spoiling import SPOILT
-from jaxsel.demo.scenes.trainer import Sizes
 
 from . import paper
 from .choosing import PUBLISHED, SELECTORS, SPACES

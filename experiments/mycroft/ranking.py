@@ -7,10 +7,10 @@ import dataclasses
 import jax
 import numpy as np
 
+from experiments._kit.scenes.owner import new_owner
+from experiments._kit.scenes.ranking import appraise_owners
+from experiments._kit.scenes.trainer import Samples, Sizes, take
 from jaxsel.data import color_jitter, crop_and_flip, perspective
-from jaxsel.demo.scenes.owner import new_owner
-from jaxsel.demo.scenes.ranking import appraise_owners
-from jaxsel.demo.scenes.trainer import Samples, Sizes, take
 
 from .choosing import PUBLISHED, choose, look
 from .spurious import PAIR, draw_backgrounds, mixed

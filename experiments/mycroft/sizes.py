@@ -1,6 +1,6 @@
 """How large the experiments are with `--full`."""
 
-from jaxsel.demo.scenes.trainer import Sizes
+from experiments._kit.scenes.trainer import Sizes
 
 FULL = Sizes(
     channels=(16, 32),

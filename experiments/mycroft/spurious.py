@@ -8,9 +8,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.owner import CHECKPOINT, new_owner
-from jaxsel.demo.scenes.starved import deal
-from jaxsel.demo.scenes.trainer import Samples, Sizes, Trainer, hire, joined, take
+from experiments._kit.scenes.owner import CHECKPOINT, new_owner
+from experiments._kit.scenes.starved import deal
+from experiments._kit.scenes.trainer import Samples, Sizes, Trainer, hire, joined, take
 
 from .choosing import PUBLISHED, SPACES, View, choose, look
 from .sizes import FULL

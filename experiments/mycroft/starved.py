@@ -7,9 +7,9 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.owner import new_owner
-from jaxsel.demo.scenes.starved import draw_starved
-from jaxsel.demo.scenes.trainer import Samples, Sizes, take
+from experiments._kit.scenes.owner import new_owner
+from experiments._kit.scenes.starved import draw_starved
+from experiments._kit.scenes.trainer import Samples, Sizes, take
 
 from .choosing import PUBLISHED, SELECTORS, choose, look
 

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.owner import new_owner
-from jaxsel.demo.scenes.trainer import Samples, Sizes, take
+from experiments._kit.scenes.owner import new_owner
+from experiments._kit.scenes.trainer import Samples, Sizes, take
 
 from .choosing import PUBLISHED, VARIANTS, choose, look
 from .spurious import PAIR, draw_backgrounds, mixed

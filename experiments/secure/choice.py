@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxsel.data import info
-from jaxsel.demo.scenes.texts import LAYERS, read_texts
+from jaxsel.demo.texts import LAYERS, read_texts
 from jaxsel.models import available_models
 from jaxsel.proxy import (
     Prepared,

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.seeds import at_once
 from jaxsel.data import Dataset, load
-from jaxsel.demo.scenes.texts import read_texts
+from jaxsel.demo.texts import read_texts
 from jaxsel.models import Target
 
 from .vit import LAYERS, as_images, pretrained

@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import optax
 
-from jaxsel import Values, value
-from jaxsel.demo.scenes.samples import Part, digits
-from jaxsel.demo.scenes.valuations import (
+from experiments._kit.scenes.samples import Part, digits
+from experiments._kit.scenes.valuations import (
     Samples,
     Valuation,
     knn_methods,
     retrained_methods,
 )
+from jaxsel import Values, value
 from jaxsel.models import MLP
 from jaxsel.tasks import (
     Curves,

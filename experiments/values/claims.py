@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments._kit.scenes.valuations import MAX
 from experiments.claims import ABOVE, SeedTest, Stated, judge
-from jaxsel.demo.scenes.valuations import MAX
 
 from .claims_bounds import bound_findings
 from .claims_pretrained import pretrained_findings

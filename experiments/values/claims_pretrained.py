@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxsel.demo.scenes.valuations import MAX, figure_of
+from experiments._kit.scenes.valuations import MAX, figure_of
 from jaxsel.demo.seeds import spread
 from jaxsel.demo.words import listed
 from jaxsel.report import Figure, Table

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import numpy as np
 
+from experiments._kit.scenes.samples import Part
 from jaxsel.data import info, load
-from jaxsel.demo.scenes.samples import Part
 from jaxsel.models import (
     available_models,
     cache_folder,

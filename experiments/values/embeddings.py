@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 import jaxsel
+from experiments._kit.scenes.samples import Part
 from jaxsel.data import flip_labels
-from jaxsel.demo.scenes.samples import Part
 from jaxsel.tasks import detection_curve
 
 from .data import LARGE, network, project

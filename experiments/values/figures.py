@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.scenes.valuations import MAX, figure_of
+from experiments._kit.scenes.valuations import MAX, figure_of
 from jaxsel.report import COLORS, Figure, new_figure, plot_curves, style
 from jaxsel.tasks import RANDOM
 

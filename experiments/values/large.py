@@ -18,10 +18,10 @@ import jax
 import numpy as np
 
 import jaxsel
+from experiments._kit.scenes.valuations import MAX
 from experiments.store import remembered
 from jaxsel import Values, value
 from jaxsel.data import load
-from jaxsel.demo.scenes.valuations import MAX
 from jaxsel.tasks import detection_curve
 
 from .data import shrink

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.scenes.valuations import MAX
 from experiments.claims import Measured
-from jaxsel.demo.scenes.valuations import MAX
 from jaxsel.demo.words import listed
 from jaxsel.tasks import RANDOM, Curves
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments._kit.scenes.valuations import KNN, MAX, RETRAINED
 from jaxsel import value
-from jaxsel.demo.scenes.valuations import KNN, MAX, RETRAINED
 from jaxsel.tasks import RANDOM
 
 PENALTY = 3.0

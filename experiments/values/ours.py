@@ -6,7 +6,7 @@ from its claims, and corrected among themselves.
 
 from __future__ import annotations
 
-from jaxsel.demo.scenes.valuations import MAX
+from experiments._kit.scenes.valuations import MAX
 from jaxsel.report import Table
 
 from .cases import TITLES

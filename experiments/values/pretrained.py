@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 import jaxsel
+from experiments._kit.scenes.valuations import MAX, Samples, retrained_methods
 from jaxsel import value
 from jaxsel.data import flip_labels
-from jaxsel.demo.scenes.valuations import MAX, Samples, retrained_methods
 from jaxsel.tasks import RANDOM, detection_curve, random_values
 
 from .data import project

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from experiments._kit.scenes.samples import Part
+from experiments._kit.scenes.valuations import Samples, knn_methods, retrained_methods
 from jaxsel import value
-from jaxsel.demo.scenes.samples import Part
-from jaxsel.demo.scenes.valuations import Samples, knn_methods, retrained_methods
 from jaxsel.tasks import RANDOM, random_values, rank_agreement
 
 from .data import project

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.scenes.samples import digits
 from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.store import remembered
-from jaxsel.demo.scenes.samples import digits
 from jaxsel.demo.seeds import stacked
 from jaxsel.tasks import Curves
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 import jaxsel
+from experiments._kit.scenes.samples import Part
 from jaxsel import value
-from jaxsel.demo.scenes.samples import Part
 
 from .methods import logistic
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.samples import Part
-from jaxsel.demo.scenes.valuations import Samples, knn_methods, retrained_methods
+from experiments._kit.scenes.samples import Part
+from experiments._kit.scenes.valuations import Samples, knn_methods, retrained_methods
 from jaxsel.tasks import RANDOM, domain_adaptation
 
 from .cases import EXACT

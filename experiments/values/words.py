@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments._kit.scenes.samples import Part
 from jaxsel.data import info, load
-from jaxsel.demo.scenes.samples import Part
 
 POSTS, ADVERTS = "newsgroups", "misc.forsale"
 WORDS = 200

@@ -14,14 +14,13 @@ _DESCRIPTION = """\
 Five owners offer handwritten digits: one pool is clean, one has wrong labels, one
 corrupted pixels, one the wrong classes, one is small but good. A trainer who fails on
 some classes values what is on offer, ranks the owners, buys the best samples within a
-budget, and trains again. In a second market it sees nothing of what is on offer, shows
-each owner samples that it gets wrong, and ranks the owners by what they send. Further
-chapters compare values of samples, and let clients with noisy data learn together.
+budget, and trains again.
 
 Prints a summary, and writes report.html, to be opened in a browser; report.json, the
-same numbers; and manifest.json, which records how they came about. Takes about three
-minutes on two cores with 10 seeds, and downloads nothing. A chapter on texts is added
-if `jaxsel models prepare minilm` and `jaxsel data prepare movie_polarity` were run."""
+same numbers; and manifest.json, which records how they came about. Takes about half a
+minute on two cores with 10 seeds, and downloads nothing. Film reviews are chosen in
+secret as well if `jaxsel models prepare minilm` and `jaxsel data prepare
+movie_polarity` were run."""
 
 _EXAMPLES = """\
 examples:

@@ -32,7 +32,7 @@ from jaxsel.proxy import (
 from jaxsel.report import Chapter, Table
 
 from ._secret import PrivateRun, SecurePhase, run_private, secure_phase, sides_table
-from .scenes.texts import Deal, Sizes, Texts, deal, read_texts, tuned
+from .texts import Deal, Sizes, Texts, deal, read_texts, tuned
 
 DATA, MODEL = "movie_polarity", "minilm"
 SIZES = Sizes(pool=700, own=400, bootstrap=0.1)

@@ -10,15 +10,12 @@ import numpy as np
 
 from jaxsel.report import Report
 
-from ._clients import Clients, clients_chapter, run_clients
 from ._market import OWNERS
 from ._purchase import Purchase, run_purchase
 from ._purchase_chapter import purchase_chapter
-from ._requests import Requests, requests_chapter, run_requests
 from ._reviews import DATA, MODEL, run_texts, texts_chapter, texts_ready
 from ._secret import secure_phase
 from ._story import story
-from ._worth import Worth, run_worth, worth_chapter
 
 
 def run_demo(
@@ -30,9 +27,9 @@ def run_demo(
 ) -> tuple[Path, Path, str]:
     """Run the demo on real data and write its report.
 
-    Takes about two minutes on two cores, and two more for the chapter on
-    texts, which is there if `jaxsel models prepare minilm` and `jaxsel data prepare
-    movie_polarity` were run; its choice is made in secret as well if `mpc_bridge` and
+    Takes about half a minute on two cores, and two minutes more for the choice of
+    texts, which is made if `jaxsel models prepare minilm` and `jaxsel data prepare
+    movie_polarity` were run; in secret as well if `mpc_bridge` and
     SPU or CrypTen are installed.
 
     Args:
@@ -50,20 +47,8 @@ def run_demo(
     """
     secure = secure_phase(python)
     purchase = run_purchase(seeds, progress=progress)
-    requests = run_requests(seeds, progress=progress)
-    worth = run_worth(min(3, len(seeds)), progress=progress)
-    clients = run_clients(seeds[:3], progress=progress)
-    chapters = [
-        purchase_chapter(purchase),
-        requests_chapter(requests),
-        worth_chapter(worth),
-        clients_chapter(clients),
-    ]
-    lines = [
-        _summary(purchase, requests),
-        _worth_summary(worth),
-        _clients_summary(clients),
-    ]
+    chapters = [purchase_chapter(purchase)]
+    lines = [_summary(purchase)]
     texts = None
     if texts_ready():
         texts = run_texts(secure=secure, progress=progress)
@@ -95,13 +80,13 @@ def run_demo(
         "but for what a secure run would move, where it was counted and not run. "
         "Headings say better or worse where a paired t-test over seeds does, at 5%.",
         chapters=chapters,
-        story=story(purchase, requests, texts),
+        story=story(purchase, texts),
     )
     html, numbers = report.save(folder)
     return html, numbers, "\n".join(lines)
 
 
-def _summary(result: Purchase, requests: Requests) -> str:
+def _summary(result: Purchase) -> str:
     budget, offered = int(result.budgets[result.main]), int(result.sizes.sum())
     rows = {
         "before": result.before,
@@ -117,27 +102,4 @@ def _summary(result: Purchase, requests: Requests) -> str:
     order = np.argsort(-result.owner_value.mean(0), kind="stable")
     lines.append(f"Wrong labels found, inspecting as many as there are: {caught:.1%}")
     lines.append(f"Owners, best first: {', '.join(OWNERS[o] for o in order)}")
-    chosen, random = np.nanmean(requests.spearman, axis=0)
-    lines.append(
-        f"Owners asked for {requests.budget} samples each: rank correlation with full "
-        f"information {chosen:.2f}; at random {random:.2f}"
-    )
     return "\n".join(lines)
-
-
-def _worth_summary(worth: Worth) -> str:
-    summary = worth.curves.summary
-    parts = [
-        f"{name} {summary[name]['auc'].mean():.3f} ({worth.seconds[name]:.2g} s)"
-        for name in ("KNN-Shapley", "KNN-LOO", "TMC-Shapley")
-    ]
-    return f"AUC of finding wrong labels by values: {', '.join(parts)}"
-
-
-def _clients_summary(clients: Clients) -> str:
-    results = clients.found
-    none, _, filtered, _ = results["accuracy"][..., -1].mean(0)
-    return (
-        f"Clients of whose data two thirds are noise: accuracy {none:.1%}, filtered by "
-        f"loss {filtered:.1%}, without noise {results['ideal'][:, -1].mean():.1%}"
-    )

@@ -6,20 +6,16 @@ from jaxsel.report import COLORS, Figure, new_figure, style
 
 from ._market import OWNERS
 from ._purchase import Purchase
-from ._requests import Requests
 from ._reviews import TextPurchase
 from .seeds import spread
 from .words import listed
 
 
-def story(
-    result: Purchase, requests: Requests, texts: TextPurchase | None
-) -> tuple[str | Figure, ...]:
+def story(result: Purchase, texts: TextPurchase | None) -> tuple[str | Figure, ...]:
     """Return the story of the purchase: its sellers, its gain, its disclosures.
 
     Args:
         result: The purchase.
-        requests: The market in which the trainer sees only the owners' answers.
         texts: The choice of reviews; None where it was not made.
     """
     main = result.main
@@ -41,9 +37,7 @@ def story(
         f"bought at random it reads {random:.1%} right, and with all {offered}, "
         f"{offered / budget:.1f} times as many, {everything:.1%}.",
         _figure(result, budget, offered),
-        "For this the trainer saw all that was on offer. In a market below, owners see "
-        f"only {requests.n_shared} digits that the trainer reads wrong, and it sees "
-        f"only the {requests.budget} that each sends{_in_secret(texts)}.",
+        f"For this the trainer saw all that was on offer.{_in_secret(texts)}",
     )
 
 
@@ -51,9 +45,9 @@ def _in_secret(texts: TextPurchase | None) -> str:
     if texts is None or texts.private is None:
         return ""
     return (
-        f"; in another, {texts.chosen} film reviews are chosen out of {texts.offered}, "
+        f" In secret, {texts.chosen} film reviews are chosen out of {texts.offered}, "
         f"though the buyer has read only {texts.bootstrap}, bought at random, and the "
-        "seller has not seen the model that chooses"
+        "seller has not seen the model that chooses."
     )
 
 

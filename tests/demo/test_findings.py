@@ -1,12 +1,9 @@
 """Headings that state a finding, or that there is none."""
 
 import numpy as np
-import pytest
 from scipy.stats import ttest_rel
 
-from jaxsel.demo._worth import Worth, worth_chapter
 from jaxsel.demo.words import finding
-from jaxsel.tasks import Curves
 
 A = np.array([0.90, 0.92, 0.94, 0.91])
 CLOSE = A + np.array([0.03, -0.02, 0.01, -0.01])
@@ -38,24 +35,3 @@ def test_a_finding_leaves_out_seeds_without_a_figure():
     assert head(A, 0 * A + np.nan) == (
         "Ours and others cannot be compared: accuracy is undefined"
     )
-
-
-@pytest.mark.parametrize(("auc", "words"), [(0.99, "do better"), (0.5, "do worse")])
-def test_the_chapter_on_values_is_headed_by_its_numbers(auc, words):
-    jitter = np.array([0.0, 0.001, 0.002])
-    means = {"TMC-Shapley": 0.8, "LOO": 0.5, "Data-OOB": 0.9, "Random": 0.5}
-    summary = {
-        name: {"auc": mean + jitter[::-1], "found_at_bad": mean + jitter}
-        for name, mean in ({"KNN-Shapley": auc, "KNN-LOO": auc} | means).items()
-    }
-    curves = Curves(
-        name="Wrong labels",
-        x=np.array([0.0, 0.5, 1.0]),
-        curves={name: np.ones((3, 3)) for name in summary},
-        xlabel="Inspected",
-        ylabel="Found",
-        summary=summary,
-    )
-    title = worth_chapter(Worth(curves=curves, seconds={})).title
-    assert title.startswith(f"Values of KNN-Shapley {words} than those of Data-OOB")
-    assert f"{auc + 0.001:.3f} against 0.901" in title

@@ -8,7 +8,7 @@ from invented import invented
 
 from jaxsel.demo import _reviews
 from jaxsel.demo._secret import SecurePhase
-from jaxsel.demo.scenes.texts import Sizes
+from jaxsel.demo.texts import Sizes
 
 needs_spu = pytest.mark.skipif(
     importlib.util.find_spec("spu") is None, reason="SPU is not installed"

@@ -6,13 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from experiments._kit.scenes import thresholds
+from experiments._kit.scenes.federation import FilterSizes
+from experiments._kit.scenes.networks import new_net
+from experiments._kit.scenes.trainer import images
 from experiments.filter import best, links, writers
 from experiments.filter.links import Link
 from jaxsel.data import load
-from jaxsel.demo.scenes import thresholds
-from jaxsel.demo.scenes.federation import FilterSizes
-from jaxsel.demo.scenes.networks import new_net
-from jaxsel.demo.scenes.trainer import images
 from jaxsel.filter import federated_threshold, loss_threshold
 
 LINK = Link(up=100.0, down=1000.0, latency=2.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments._kit.scenes.federation import KINDS, FilterSizes
 from experiments.claims import tally
 from experiments.filter import figures
 from experiments.filter.best import SHARES
@@ -19,7 +20,6 @@ from experiments.values.judge import (
     UNTESTED,
     holm,
 )
-from jaxsel.demo.scenes.federation import KINDS, FilterSizes
 from jaxsel.report import Report
 
 SEEDS = 5

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from commands import experiment
 
+from experiments._kit.scenes import thresholds
+from experiments._kit.scenes.federation import KINDS, FilterSizes, draw_federation
+from experiments._kit.scenes.trainer import images
 from experiments.filter import chapter, clients, run, writers
 from experiments.filter.chapter import filter_chapter
 from experiments.seeds import Workers
 from jaxsel.data import load
-from jaxsel.demo.scenes import thresholds
-from jaxsel.demo.scenes.federation import KINDS, FilterSizes, draw_federation
-from jaxsel.demo.scenes.trainer import images
 from jaxsel.report import Chapter, Report
 
 TINY = FilterSizes(

@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from experiments._kit.scenes.networks import new_net, steps_for
+from experiments._kit.scenes.owner import new_owner
+from experiments._kit.scenes.spoiling import PERMUTED, SPOILT, spoilt
+from experiments._kit.scenes.starved import deal, draw_starved
+from experiments._kit.scenes.trainer import Sizes, images
 from experiments.mycroft import cases as studies, run as runs
 from experiments.mycroft.cases import cases_seed
 from experiments.mycroft.chapter import mycroft_chapters
@@ -40,11 +45,6 @@ from experiments.mycroft.variants import (
 )
 from experiments.store import remembered
 from jaxsel.data import load
-from jaxsel.demo.scenes.networks import new_net, steps_for
-from jaxsel.demo.scenes.owner import new_owner
-from jaxsel.demo.scenes.spoiling import PERMUTED, SPOILT, spoilt
-from jaxsel.demo.scenes.starved import deal, draw_starved
-from jaxsel.demo.scenes.trainer import Sizes, images
 from jaxsel.gradients import per_sample
 from jaxsel.report import Report
 

@@ -8,6 +8,7 @@ import pytest
 from planted_tables import SIZES, planted
 from scipy.stats import ttest_1samp
 
+from experiments._kit.scenes.trainer import Sizes
 from experiments.claims import SHARE, claim_table, untested_table
 from experiments.mycroft.cases import Cases
 from experiments.mycroft.chapter import mycroft_chapters
@@ -22,7 +23,6 @@ from experiments.mycroft.tabular.run import join_tabular, run_seed
 from experiments.mycroft.tabular.select import SELECTORS
 from experiments.mycroft.variants import ALL, Variants
 from experiments.values.judge import COUNTED, FAILS, HOLDS, NONE, OPEN, TESTED, holm
-from jaxsel.demo.scenes.trainer import Sizes
 from jaxsel.report import Figure, Heading, Table
 
 N, BUDGETS = 5, np.array([8, 32, 128])

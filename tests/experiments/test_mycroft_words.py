@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from experiments._kit.scenes.ranking import firsts
 from experiments.mycroft.words import known_mean, trend
-from jaxsel.demo.scenes.ranking import firsts
 from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 
 

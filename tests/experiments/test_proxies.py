@@ -27,7 +27,7 @@ from experiments.selectformer.proxies.run import run_proxies
 from experiments.selectformer.proxies.searched import PICKS, run_searched
 from experiments.selectformer.proxies.trial import sieve
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
-from jaxsel.demo.scenes.texts import Sizes, deal
+from jaxsel.demo.texts import Sizes, deal
 from jaxsel.proxy import ProbeSpec, Training, fit_probe
 from jaxsel.report import Report
 

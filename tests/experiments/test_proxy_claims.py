@@ -30,7 +30,7 @@ from experiments.selectformer.scores import run as scores_run
 from experiments.selectformer.scores.trial import BUDGETS, LARGER
 from experiments.selectformer.scores.ways import WAYS
 from experiments.values.judge import FAILS, HOLDS, UNTESTED, holm
-from jaxsel.demo.scenes.texts import LAYERS
+from jaxsel.demo.texts import LAYERS
 
 
 def test_more_of_the_papers_comes_with_the_full_run():

@@ -11,6 +11,14 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 import jaxsel
+from experiments._kit.scenes.samples import Part
+from experiments._kit.scenes.valuations import (
+    KNN,
+    MAX,
+    Samples,
+    knn_methods,
+    retrained_methods,
+)
 from experiments.values.curves import packed, unpacked
 from experiments.values.data import project, shrink
 from experiments.values.embeddings import top_overlap
@@ -38,14 +46,6 @@ from experiments.values.order import COUNTS, Population, gains, order_counts, or
 from experiments.values.ranks import RankSizes, reliability, scene
 from jaxsel import value
 from jaxsel.data import load
-from jaxsel.demo.scenes.samples import Part
-from jaxsel.demo.scenes.valuations import (
-    KNN,
-    MAX,
-    Samples,
-    knn_methods,
-    retrained_methods,
-)
 from jaxsel.tasks import noisy_labels
 
 K = 3

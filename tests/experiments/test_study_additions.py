@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import jaxsel
+from experiments._kit.scenes.samples import Part, digits
 from experiments.values import sizes, words
 from experiments.values.nearest import (
     INSPECTED,
@@ -16,7 +17,6 @@ from experiments.values.nearest import (
 from experiments.values.sizes import ADAPTED, DomainSizes, sizes_seed
 from experiments.values.words import ADVERTS, WORDS, posts, word_weights
 from jaxsel.data import Dataset, flip_labels
-from jaxsel.demo.scenes.samples import Part, digits
 from jaxsel.tasks import RANDOM
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from experiments._kit.scenes.valuations import MAX
 from experiments.values import large
 from experiments.values.large import METHODS, LargeSizes, main, planted_digits
 from jaxsel.data import Dataset
-from jaxsel.demo.scenes.valuations import MAX
 
 RNG = np.random.default_rng(0)
 SMALL = ("--n", "60", "--n-val", "20", "--side", "4", "--passes", "4")

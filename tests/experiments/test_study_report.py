@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from commands import experiment, refuse_experiment
 
+from experiments._kit.scenes.valuations import MAX
 from experiments.seeds import Workers
 from experiments.values import chapter, run
 from experiments.values.cases import TITLES, Sizes
@@ -23,7 +24,6 @@ from experiments.values.pretrained import COLUMNS, SETTINGS as PLANTED, SPACES
 from experiments.values.ranks import BINS, TESTED, RankSizes
 from experiments.values.run import CURVES, DOMAINS, run_study
 from experiments.values.sizes import ADAPTED
-from jaxsel.demo.scenes.valuations import MAX
 from jaxsel.report import Chapter, Report
 from jaxsel.tasks._application import RANDOM
 

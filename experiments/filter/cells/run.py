@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.scenes.federation import KINDS, FilterSizes
+from experiments._kit.scenes.thresholds import begin
+from experiments._kit.scenes.trainer import Samples
 from experiments.filter.clients import PLAIN
 from experiments.filter.runs import noise_seed
 from experiments.reading import channels_alike, read_images
 from experiments.seeds import free_programs
 from experiments.store import remembered
-from jaxsel.demo.scenes.federation import KINDS, FilterSizes
-from jaxsel.demo.scenes.thresholds import begin
-from jaxsel.demo.scenes.trainer import Samples
 from jaxsel.demo.seeds import stacked
 
 SIZES = dataclasses.replace(FilterSizes(), **PLAIN)

@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments._kit.scenes.networks import steps_for
+from experiments._kit.scenes.owner import new_owner
+from experiments._kit.scenes.spoiling import PERMUTED
+from experiments._kit.scenes.starved import draw_starved
+from experiments._kit.scenes.trainer import Samples, Sizes, take
 from experiments.mycroft.choosing import PUBLISHED, choose, look
 from experiments.mycroft.paper import BUDGETS
 from experiments.mycroft.spurious import (
@@ -26,11 +31,6 @@ from experiments.reading import read_cell, read_images
 from experiments.seeds import free_programs
 from experiments.store import remembered
 from jaxsel.data import permute_labels
-from jaxsel.demo.scenes.networks import steps_for
-from jaxsel.demo.scenes.owner import new_owner
-from jaxsel.demo.scenes.spoiling import PERMUTED
-from jaxsel.demo.scenes.starved import draw_starved
-from jaxsel.demo.scenes.trainer import Samples, Sizes, take
 from jaxsel.demo.seeds import stacked
 
 SIZES = dataclasses.replace(Sizes(), side=16)

@@ -18,7 +18,7 @@ from experiments.claims import (
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import HOLDS
-from jaxsel.demo.scenes.texts import LENGTH
+from jaxsel.demo.texts import LENGTH
 from jaxsel.demo.words import listed, standard_error
 from jaxsel.proxy import Front
 from jaxsel.report import (

@@ -13,8 +13,8 @@ import numpy as np
 from experiments.seeds import Job, Work, Workers, each_seed
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, MODEL
-from jaxsel.demo.scenes.texts import LAYERS, LENGTH
 from jaxsel.demo.seeds import stacked
+from jaxsel.demo.texts import LAYERS, LENGTH
 from jaxsel.proxy import Manifest, Phase, Rehearsal
 
 from . import targets, trial as trials

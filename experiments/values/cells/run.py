@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.scenes.samples import Part
 from experiments.reading import Cell, channels_alike, read_cell, read_images, unit
 from experiments.seeds import free_programs
 from experiments.store import remembered
@@ -29,7 +30,6 @@ from experiments.values.cases import (
 )
 from experiments.values.curves import packed, unpacked
 from experiments.values.data import SIDE, project
-from jaxsel.demo.scenes.samples import Part
 from jaxsel.tasks import Curves
 
 WIDTH = 64

@@ -1,22 +1,24 @@
-"""The demo's chapter on filtering: noisy clients, with and without a threshold."""
+"""Filtering by loss: noisy clients, with and without a threshold."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from experiments._kit.scenes.federation import FilterSizes
+from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
+from experiments._kit.scenes.thresholds import FILTERS, TRAINED, variant_seed
+from experiments._kit.scenes.trainer import images
+from experiments.store import remembered
 from jaxsel._progress import track
 from jaxsel.data import load
+from jaxsel.demo.seeds import spread, stacked
+from jaxsel.demo.words import finding
 from jaxsel.report import Chapter, Table
-
-from .scenes.federation import FilterSizes
-from .scenes.loss_figure import first_rounds, loss_figure
-from .scenes.thresholds import FILTERS, TRAINED, variant_seed
-from .scenes.trainer import images
-from .seeds import spread, stacked
-from .words import finding
 
 _SIZES = FilterSizes(
     side=8,
@@ -38,28 +40,44 @@ class Clients:
 
     Attributes:
         seeds: Number of seeds.
-        found: Results of `variant_seed`, stacked on a first axis of seeds.
+        results: Results of `variant_seed`, stacked on a first axis of seeds.
     """
 
     seeds: int
-    found: dict[str, np.ndarray]
+    results: dict[str, np.ndarray]
 
 
-def run_clients(seeds: Sequence[int], *, progress: bool = False) -> Clients:
-    """Let clients drop noisy digits by their loss, and learn together."""
+def run_clients(
+    folder: Path, seeds: Sequence[int], *, progress: bool = False
+) -> Clients:
+    """Let clients drop noisy digits by their loss, and learn together.
+
+    Args:
+        folder: Folder of the results of single seeds; see `remembered`.
+        seeds: Each deals the digits, and draws noise and weights, anew.
+        progress: Whether to show a progress bar.
+    """
     x, y = images(load("digits"), _SIZES.side)
     task = y < _CLASSES
     target, other = (x[task], y[task]), (x[~task], y[~task] - _CLASSES)
     tracked = track(seeds, progress=progress, label="Clients")
+    settings = {"sizes": dataclasses.asdict(_SIZES), "classes": _CLASSES}
     runs = [
-        variant_seed(target, [other], _SIZES, seed, kind="both") for seed in tracked
+        remembered(
+            folder / f"clients-{seed}.npz",
+            settings | {"seed": int(seed)},
+            functools.partial(
+                variant_seed, target, [other], _SIZES, int(seed), kind="both"
+            ),
+        )
+        for seed in tracked
     ]
-    return Clients(seeds=len(runs), found=stacked(runs))
+    return Clients(seeds=len(runs), results=stacked(runs))
 
 
 def clients_chapter(result: Clients) -> Chapter:
     """Return the chapter on filtering by clients."""
-    results, sizes = result.found, _SIZES
+    results, sizes = result.results, _SIZES
     rounds, goal = results["rounds"][0], 0.9 * results["ideal"][:, -1]
     none = np.zeros(result.seeds)
     rows = [("clean samples alone", results["ideal"], 1 + none, 1 + none)]

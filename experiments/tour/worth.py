@@ -1,4 +1,4 @@
-"""The demo's chapter on values: wrong labels found by each, and the time it takes."""
+"""Values of samples: wrong labels found by each, and the time it takes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.scenes.samples import digits
+from experiments._kit.scenes.valuations import (
+    KNN,
+    Samples,
+    figure_of,
+    knn_methods,
+    retrained_methods,
+)
 from jaxsel import value
+from jaxsel.demo.seeds import spread
+from jaxsel.demo.words import finding
 from jaxsel.report import Chapter, Table
 from jaxsel.tasks import Curves, ValueFunction, noisy_labels
-
-from .scenes.samples import digits
-from .scenes.valuations import KNN, Samples, figure_of, knn_methods, retrained_methods
-from .seeds import spread
-from .words import finding
 
 _TRAINED = ("TMC-Shapley", "LOO", "Data-OOB")
 _N, _VALIDATION, _SHARE = 300, 200, 0.1

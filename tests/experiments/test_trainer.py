@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 
-from jaxsel.demo.scenes.trainer import Trainer, hire
+from experiments._kit.scenes.trainer import Trainer, hire
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,24 +1,26 @@
-"""The demo's market: one request, five owners of digits, and who is worth having."""
+"""A market: one request, five owners of digits, and their ranking."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
 
+from experiments._kit.scenes.owner import NAMES, new_owner
+from experiments._kit.scenes.ranking import appraise_owners, firsts
+from experiments._kit.scenes.spoiling import PERMUTED, spoilt
+from experiments._kit.scenes.starved import draw_starved
+from experiments._kit.scenes.trainer import Samples, Sizes, images
+from experiments.store import remembered
 from jaxsel._progress import track
 from jaxsel.data import load
+from jaxsel.demo.seeds import spread, stacked
+from jaxsel.demo.words import averaged, compared, finding, listed, sentence
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
-
-from .scenes.owner import NAMES, new_owner
-from .scenes.ranking import appraise_owners, firsts
-from .scenes.spoiling import PERMUTED, spoilt
-from .scenes.starved import draw_starved
-from .scenes.trainer import Samples, Sizes, images
-from .seeds import spread, stacked
-from .words import averaged, compared, finding, listed, sentence
 
 OFFERS = {
     "rich": "digits of all classes",
@@ -77,11 +79,12 @@ class Requests:
 
 
 def run_requests(
-    seeds: Sequence[int] = tuple(range(3)), *, progress: bool = False
+    folder: Path, seeds: Sequence[int], *, progress: bool = False
 ) -> Requests:
     """Ask five owners of digits for samples, and rank the owners by their answers.
 
     Args:
+        folder: Folder of the results of single seeds; see `remembered`.
         seeds: Each deals the digits, and draws noise and weights, anew.
         progress: Whether to show a progress bar.
     """
@@ -89,7 +92,11 @@ def run_requests(
         raise ValueError("seeds must hold at least one seed")
     data = images(load("digits"), SIZES.side)
     runs = [
-        _run(data, int(seed))
+        remembered(
+            folder / f"requests-{seed}.npz",
+            {"sizes": dataclasses.asdict(SIZES), "seed": int(seed)},
+            functools.partial(_run, data, int(seed)),
+        )
         for seed in track(seeds, progress=progress, label="Requests")
     ]
     return Requests(

@@ -1,0 +1,1 @@
+"""Scenarios of the experiments: trainers, owners, clients, samples, values."""

@@ -1,1 +1,0 @@
-"""Scenarios of the demo and the experiments: trainers, owners, clients, texts."""
