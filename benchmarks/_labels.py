@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.texts import read_texts
 from jaxsel import data, labels, models
-from jaxsel.demo.texts import read_texts
 
 RATE, FOLDS = 0.1, 5
 _HIDDEN = 384  # of MiniLM

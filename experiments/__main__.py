@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments._kit.words import listed
 from jaxsel.cli import (
     Parser,
     add_debug,
@@ -15,7 +16,6 @@ from jaxsel.cli import (
     run_command,
     write_report,
 )
-from jaxsel.demo.words import listed
 
 from .filter import command as filtering
 from .mycroft import command as mycroft

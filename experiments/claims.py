@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from experiments._kit.words import listed
 from experiments.values.judge import (
     COUNTED,
     FAILS,
@@ -28,7 +29,6 @@ from experiments.values.judge import (
     untested,
     within,
 )
-from jaxsel.demo.words import listed
 from jaxsel.report import Table
 
 SHARE = "no verdict: a share"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import jax
+import numpy as np
 
 from jaxsel._executor import Renewed, workers_of
 from jaxsel._progress import track
@@ -125,6 +126,11 @@ def each_seed(
         for (name, _), result in told(pairs, counted, label):
             by_name[name].append(result)
     return by_name
+
+
+def stacked(runs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Stack the results of several seeds, by name, on a new first axis."""
+    return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
 
 def told(

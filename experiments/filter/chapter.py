@@ -10,6 +10,7 @@ import numpy as np
 from experiments._kit.scenes.federation import KINDS
 from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
 from experiments._kit.scenes.thresholds import FILTERS, TRAINED
+from experiments._kit.words import listed, spread
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -18,8 +19,6 @@ from experiments.claims import (
     untested_table,
 )
 from experiments.values.judge import Claim
-from jaxsel.demo.seeds import spread
-from jaxsel.demo.words import listed
 from jaxsel.report import (
     COLORS,
     Chapter,

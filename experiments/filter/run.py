@@ -15,9 +15,8 @@ import numpy as np
 from experiments._kit.scenes.federation import KINDS, FilterSizes
 from experiments._kit.scenes.thresholds import TRAINED, variant_seed
 from experiments._kit.scenes.trainer import Samples, images
-from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from jaxsel.data import load
-from jaxsel.demo.seeds import stacked
 
 from . import writers
 from .best import SHARES, best_seed

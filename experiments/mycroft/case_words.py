@@ -7,7 +7,13 @@ import numpy as np
 from experiments._kit.scenes.owner import NAMES
 from experiments._kit.scenes.ranking import firsts
 from experiments._kit.scenes.spoiling import PERMUTED, SPOILT
-from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
+from experiments._kit.words import (
+    averaged,
+    compared,
+    listed,
+    sentence,
+    significant_sign,
+)
 
 from . import paper
 from .choosing import SELECTORS, SPACES

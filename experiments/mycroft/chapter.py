@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments._kit.scenes.owner import CHECKPOINT, NAMES
 from experiments._kit.scenes.spoiling import SPOILT
+from experiments._kit.words import averaged, compared, listed, sentence
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -15,7 +16,6 @@ from experiments.claims import (
     tally,
     untested_table,
 )
-from jaxsel.demo.words import averaged, compared, listed, sentence
 from jaxsel.report import Chapter, Heading, Table
 
 from . import paper

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments._kit.scenes.owner import NAMES
 from experiments._kit.scenes.spoiling import SPOILT
-from jaxsel.demo.seeds import spread
+from experiments._kit.words import spread
 from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 
 from . import paper

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from experiments._kit.scenes.trainer import Samples, Sizes, images
-from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.values.data import shrink
 from jaxsel.data import load
-from jaxsel.demo.seeds import stacked
 
 from .cases import Cases, cases_seed
 from .ranking import Owners, owners_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.words import significant_sign
+from experiments._kit.words import significant_sign
 
 
 def known_mean(values: np.ndarray, axis: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments._kit.words import listed, spread
 from experiments.claims import (
     by_claim,
     claim_table,
@@ -17,8 +18,6 @@ from experiments.claims import (
 )
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import FAILS, Claim
-from jaxsel.demo.seeds import spread
-from jaxsel.demo.words import listed
 from jaxsel.report import (
     COLORS,
     Chapter,

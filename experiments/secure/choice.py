@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments._kit.texts import LAYERS, read_texts
 from jaxsel.data import info
-from jaxsel.demo.texts import LAYERS, read_texts
 from jaxsel.models import available_models
 from jaxsel.proxy import (
     Prepared,

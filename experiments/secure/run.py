@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.seeds import stacked
 from experiments.store import remembered
-from jaxsel.demo.seeds import stacked
 
 from .choice import RUNS, choose, installed
 from .measured import claimed

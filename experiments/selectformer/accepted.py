@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments._kit.words import standard_error
 from experiments.claims import Measured
-from jaxsel.demo.words import standard_error
 
 
 def where_accepted(

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from experiments._kit.texts import read_texts
 from experiments.seeds import at_once
 from jaxsel.data import Dataset, load
-from jaxsel.demo.texts import read_texts
 from jaxsel.models import Target
 
 from .vit import LAYERS, as_images, pretrained

@@ -1,1 +1,1 @@
-"""The chapters beside the demo: requests, values and clients in one short report."""
+"""The demo, continued: its purchase closer, requests, values and clients."""

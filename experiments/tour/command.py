@@ -8,12 +8,12 @@ from typing import Any
 from jaxsel.report import Report
 
 SEEDS = 10
-HELP = "three short experiments on digits: requests, values, clients"
+HELP = "short experiments on digits: a purchase, requests, values, clients"
 DESCRIPTION = """\
-Five owners answer a trainer that sees nothing of their digits, and it ranks them by
-their answers. Values with and without training find wrong labels. Clients drop noisy
-digits by a threshold of their loss, and learn together. Digits are built in; less than
-two minutes on two cores."""
+The demo's purchase by budget and by owner. Five owners answer a trainer that sees
+nothing of their digits, and it ranks them by their answers. Values with and without
+training find wrong labels. Clients drop noisy digits by a threshold of their loss, and
+learn together. Digits are built in; less than two minutes on two cores."""
 FULL = "all seeds for values and clients, not three only"
 LASTS = "less than two minutes on two cores with ten"
 LASTS_FULL = "not timed"
@@ -24,11 +24,15 @@ def make(
     folder: Path, *, seeds: range, full: bool = False, progress: bool = False
 ) -> tuple[Report, str]:
     """Run the experiments and return their report, and a line on each."""
+    from jaxsel.demo.purchase import run_purchase
+
     from .clients import clients_chapter, run_clients
+    from .purchase import purchase_chapter
     from .requests import requests_chapter, run_requests
     from .worth import run_worth, worth_chapter
 
     few = seeds if full else seeds[:3]
+    purchase = run_purchase(seeds, progress=progress)
     requests = run_requests(folder, seeds, progress=progress)
     worth = run_worth(len(few), progress=progress)
     clients = run_clients(folder, few, progress=progress)
@@ -37,6 +41,7 @@ def make(
         summary="Headings say better or worse where a paired t-test over seeds does, "
         "at 5%.",
         chapters=[
+            purchase_chapter(purchase),
             requests_chapter(requests),
             worth_chapter(worth),
             clients_chapter(clients),

@@ -17,9 +17,8 @@ from experiments._kit.scenes.valuations import (
     knn_methods,
     retrained_methods,
 )
+from experiments._kit.words import finding, spread
 from jaxsel import value
-from jaxsel.demo.seeds import spread
-from jaxsel.demo.words import finding
 from jaxsel.report import Chapter, Table
 from jaxsel.tasks import Curves, ValueFunction, noisy_labels
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments._kit.scenes.valuations import MAX, figure_of
-from jaxsel.demo.seeds import spread
-from jaxsel.demo.words import listed
+from experiments._kit.words import listed, spread
 from jaxsel.report import Figure, Table
 from jaxsel.tasks import RANDOM, Curves
 

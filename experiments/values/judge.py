@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxsel.demo.words import listed, standard_error
+from experiments._kit.words import listed, standard_error
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "can't be told"
 UNTESTED = "not tested here"

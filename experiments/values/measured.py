@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments._kit.scenes.valuations import MAX
+from experiments._kit.words import listed
 from experiments.claims import Measured
-from jaxsel.demo.words import listed
 from jaxsel.tasks import RANDOM, Curves
 
 from .cases import TITLES

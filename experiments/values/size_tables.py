@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxsel.demo.seeds import spread
+from experiments._kit.words import spread
 from jaxsel.report import Table
 
 from .methods import named

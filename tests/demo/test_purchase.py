@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import re
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -9,15 +8,15 @@ import pytest
 
 from jaxsel.data import Dataset
 from jaxsel.demo import _run
-from jaxsel.demo._buying import choose
-from jaxsel.demo._market import OWNERS, draw_market
-from jaxsel.demo._purchase import run_purchase
-from jaxsel.demo._purchase_chapter import purchase_chapter
+from jaxsel.demo._market import OWNERS as OFFERS, choose, draw_market
+from jaxsel.demo._page import purchase_chapter, story
 from jaxsel.demo._run import run_demo
-from jaxsel.demo._story import story
-from jaxsel.report import Figure, Heading, Report
+from jaxsel.demo.purchase import run_purchase
+from jaxsel.report import Figure, Report
 
 pytestmark = pytest.mark.left_out  # `make demo` runs it
+
+OWNERS = [*OFFERS]
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +57,23 @@ def test_the_chapter_shows_the_numbers(purchase, tmp_path):
     chapter = purchase_chapter(purchase)
     html, numbers = Report(title="T", summary="S", chapters=[chapter]).save(tmp_path)
     data = json.loads(numbers.read_text())["chapters"][0]["data"]
-    accuracy = data["accuracy"]
-    np.testing.assert_array_equal(accuracy["jaxsel"], purchase.chosen)
-    np.testing.assert_array_equal(accuracy["before"], purchase.before)
+    np.testing.assert_array_equal(data["chosen"], purchase.chosen)
+    np.testing.assert_array_equal(data["before"], purchase.before)
     assert data["budgets"] == [25, 50]
     text = html.read_text()
     for shown in (purchase.chosen, purchase.random):
         mean, spread = shown[:, 1, 0].mean(), shown[:, 1, 0].std(ddof=1)
         assert f"<td>{mean:.1%} ± {spread:.1%}</td>" in text
-    assert text.count("<svg") == 7
+    assert text.count("<svg") == 1
     ours, random = (a[:, 1, 0].mean() for a in (purchase.chosen, purchase.random))
     assert chapter.title.startswith("Samples bought with jaxsel")
     assert re.search(f"{ours:.1%} (against|and) {random:.1%} accuracy", chapter.title)
     alt = next(b.alt for b in chapter.blocks if isinstance(b, Figure))
-    assert "above random's with 2 of 2 budgets. 25 samples: " in alt
+    assert "of the 30 least valuable images have a wrong label. clean: " in alt
 
 
 def test_the_story_has_the_figures(purchase):
-    first, second, figure, last = story(purchase, None)
+    first, images, second, figure, last = story(purchase, "")
     bought = purchase.owner_bought.mean(0).round().astype(int)
     for owner, count in zip(OWNERS, bought, strict=True):
         told = f"{count} from “{owner}”" if count else "and none from"
@@ -88,11 +86,8 @@ def test_the_story_has_the_figures(purchase):
         assert f"{accuracy[:, 0].mean():.1%}" in figure.alt
     assert last == "For this the trainer saw all that was on offer."
     assert sum(text.count(". ") + 1 for text in (first, second, last)) <= 6
-    private = SimpleNamespace(chosen=63, offered=700, bootstrap=70, private=object())
-    assert (
-        "63 film reviews are chosen out of 700, though the buyer"
-        in (story(purchase, private)[-1])
-    )
+    assert "of the 30 most valuable images have a wrong label. clean: " in images.alt
+    assert story(purchase, " In secret.")[-1] == f"{last} In secret."
 
 
 def test_a_single_seed_claims_nothing(purchase):
@@ -104,9 +99,6 @@ def test_a_single_seed_claims_nothing(purchase):
     one = dataclasses.replace(purchase, **per_seed)
     chapter = purchase_chapter(one)
     assert "cannot be told apart by 1 seed" in chapter.title
-    headings = [b.text for b in chapter.blocks if isinstance(b, Heading)]
-    assert headings[0] == "What each budget gives, by 1 seed"
-    assert headings[1].startswith("Whether values rank the owners as training does can")
 
 
 @pytest.mark.slow
@@ -114,8 +106,8 @@ def test_the_demo_writes_its_report(tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "texts_ready", lambda: False)  # test_demo_texts has them
     html, numbers, summary = run_demo(tmp_path / "demo", seeds=(3,), progress=False)
     assert html.stat().st_size > 50_000
-    accuracy = json.loads(numbers.read_text())["chapters"][0]["data"]["accuracy"]
-    at_100 = {name: accuracy[name][0][2] for name in ("jaxsel", "random")}
+    data = json.loads(numbers.read_text())["chapters"][0]["data"]
+    at_100 = {"jaxsel": data["chosen"][0][2], "random": data["random"][0][2]}
     for name, (everywhere, weak) in at_100.items():
         line = next(s for s in summary.splitlines() if name in s)
         assert line.split()[-2:] == [f"{everywhere:.1%}", f"{weak:.1%}"]

@@ -1,17 +1,16 @@
 """The demo's table of what each side of a secure run saw, of stored results."""
 
-import dataclasses
 import json
 import sys
 
 import numpy as np
 import pytest
 
-from jaxsel.demo import _secret
-from jaxsel.demo._secret import private_run, secure_phase, sides_table
+from jaxsel.demo._secret import private_run, sides_table
 from jaxsel.report import Chapter, Report
 
-_interpreter = pytest.importorskip("mpc_bridge._interpreter")
+_installed = pytest.importorskip("mpc_bridge._installed")
+secure_phase = _installed.secure_phase
 
 
 def results():
@@ -74,14 +73,15 @@ def results():
 
 def test_both_sides_of_a_run():
     run = private_run(*results())
-    assert (run.megabytes, run.rounds, run.seconds) == (14.0, 6, 19.5)
-    assert run.compared == (1234, 432)
-    np.testing.assert_array_equal(run.rows, np.arange(70))
+    assert (run["megabytes"], run["rounds"], run["seconds"]) == (14.0, 6, 19.5)
+    assert run["compared"] == (1234, 432)
+    np.testing.assert_array_equal(run["rows"], np.arange(70))
+    model, data = run["model_owner"], run["data_owner"]
     # A helper sends too: what one received is not what the other sent.
-    assert (run.model_owner.sent, run.data_owner.sent) == (3.0, 11.0)
-    assert (run.model_owner.received, run.data_owner.received) == (12.0, 5.0)
-    assert run.data_owner.recovered == (0.876, None)
-    assert (run.data_owner.seconds, run.data_owner.working) == (18.5, 2.5)
+    assert (model["sent"], data["sent"]) == (3.0, 11.0)
+    assert (model["received"], data["received"]) == (12.0, 5.0)
+    assert data["recovered"] == (0.876, None)
+    assert (data["seconds"], data["working"]) == (18.5, 2.5)
 
 
 def test_the_table_says_what_each_side_saw(tmp_path):
@@ -103,7 +103,7 @@ def test_the_table_says_what_each_side_saw(tmp_path):
     )
     assert shown["seconds, with set-up"] == ("19.5", "18.5")
     assert shown["seconds, without"] == ("2.5", "2.5")
-    chapter = Chapter(title="T", blocks=[table], data=dataclasses.asdict(run))
+    chapter = Chapter(title="T", blocks=[table], data=run)
     html, numbers = Report(title="T", summary="", chapters=[chapter]).save(tmp_path)
     assert "phase 1: a ranking, rank correlation 0.88 (500 samples" in html.read_text()
     kept = json.loads(numbers.read_text())["chapters"][0]["data"]
@@ -113,18 +113,18 @@ def test_the_table_says_what_each_side_saw(tmp_path):
 def test_spu_is_taken_where_it_is(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        _interpreter, "check_python", lambda *names: asked.append(names) or "/there"
+        _installed, "check_python", lambda *names: asked.append(names) or "/there"
     )
-    monkeypatch.setattr(_secret, "_installed", lambda name: True)
+    monkeypatch.setattr(_installed, "_installed", lambda name: True)
     phase = secure_phase("secure/bin/python")
     assert (phase.engine, phase.python, phase.missing) == ("spu-aby3", None, "")
     assert not phase.notices()
     assert not asked  # this environment has it
-    monkeypatch.setattr(_secret, "_installed", lambda name: name == "cryptography")
+    monkeypatch.setattr(_installed, "_installed", lambda name: name == "cryptography")
     phase = secure_phase("secure/bin/python")
     assert (phase.engine, phase.python, phase.missing) == ("spu-aby3", "/there", "")
     assert asked == [("secure/bin/python", "spu-aby3")]
-    monkeypatch.setattr(_secret, "_installed", lambda name: name == "spu")
+    monkeypatch.setattr(_installed, "_installed", lambda name: name == "spu")
     with pytest.raises(ImportError, match=r"pip install 'jaxsel\[spu\]'"):
         secure_phase("secure/bin/python")
 
@@ -139,7 +139,7 @@ def test_spu_is_taken_where_it_is(monkeypatch):
 @pytest.mark.parametrize("engine", ["crypten", None])
 def test_a_choice_without_spu_says_why(monkeypatch, version, reason, engine):
     there = {"crypten", "torch", "cryptography"} if engine else {"crypten"}
-    monkeypatch.setattr(_secret, "_installed", there.__contains__)
+    monkeypatch.setattr(_installed, "_installed", there.__contains__)
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
     phase = secure_phase()
     assert (phase.engine, phase.python) == (engine, None)
@@ -150,6 +150,6 @@ def test_a_choice_without_spu_says_why(monkeypatch, version, reason, engine):
 
 
 def test_an_environment_that_lacks_spu_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(_secret, "_installed", lambda name: name == "cryptography")
+    monkeypatch.setattr(_installed, "_installed", lambda name: name == "cryptography")
     with pytest.raises(ValueError, match="such as secure/bin/python, got"):
         secure_phase(str(tmp_path / "python"))

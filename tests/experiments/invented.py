@@ -3,12 +3,12 @@
 import numpy as np
 from flax import nnx
 
+from experiments._kit.texts import Texts
 from experiments.selectformer import sources
 from experiments.selectformer.proxies import run
 from experiments.selectformer.proxies.points import ATTACKED, candidates, points
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
 from experiments.selectformer.sources import Encoded
-from jaxsel.demo.texts import Texts
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import probe_manifest
 

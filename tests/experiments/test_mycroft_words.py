@@ -3,8 +3,14 @@
 import numpy as np
 
 from experiments._kit.scenes.ranking import firsts
+from experiments._kit.words import (
+    averaged,
+    compared,
+    listed,
+    sentence,
+    significant_sign,
+)
 from experiments.mycroft.words import known_mean, trend
-from jaxsel.demo.words import averaged, compared, listed, sentence, significant_sign
 
 
 def test_words_follow_the_numbers():

@@ -27,7 +27,6 @@ from experiments.selectformer.proxies.run import run_proxies
 from experiments.selectformer.proxies.searched import PICKS, run_searched
 from experiments.selectformer.proxies.trial import sieve
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
-from jaxsel.demo.texts import Sizes, deal
 from jaxsel.proxy import ProbeSpec, Training, fit_probe
 from jaxsel.report import Report
 
@@ -178,19 +177,6 @@ def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     assert cost["published probe"] == {"bytes": 0, "hours": 0}
     assert cost["probe"]["hours"] < cost["hidden probe"]["hours"]
     assert cost["paper, 1 phase"]["bytes"] > cost["probe"]["bytes"]
-
-
-@pytest.mark.left_out
-def test_deals_share_nothing():
-    labels = np.arange(600) % 3
-    for kept in (1, 9):
-        sizes = Sizes(pool=110, own=55, kept=kept)
-        dealt = deal(labels, sizes, jax.random.key(kept))
-        assert not set(dealt.pool) & set(dealt.own)
-        counts = np.sort(np.bincount(labels[dealt.pool]))
-        assert counts.tolist() == ([37, 37, 37] if kept == 1 else [10, 10, 90])
-    with pytest.raises(ValueError, match="labels must hold at least 111 of class 0"):
-        deal(labels[:300], Sizes(pool=222, own=111), jax.random.key(0))
 
 
 @pytest.mark.slow

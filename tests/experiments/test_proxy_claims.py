@@ -11,6 +11,7 @@ from invented import invented_result
 from scipy.stats import ttest_1samp
 from test_purchases import purchases
 
+from experiments._kit.texts import LAYERS
 from experiments.selectformer import command, sources
 from experiments.selectformer.proxies import (
     run,
@@ -30,7 +31,6 @@ from experiments.selectformer.scores import run as scores_run
 from experiments.selectformer.scores.trial import BUDGETS, LARGER
 from experiments.selectformer.scores.ways import WAYS
 from experiments.values.judge import FAILS, HOLDS, UNTESTED, holm
-from jaxsel.demo.texts import LAYERS
 
 
 def test_more_of_the_papers_comes_with_the_full_run():

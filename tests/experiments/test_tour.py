@@ -6,7 +6,7 @@ import pytest
 from experiments.tour import command
 from experiments.tour.clients import clients_chapter, run_clients
 from experiments.tour.worth import Worth, worth_chapter
-from jaxsel.report import Report
+from jaxsel.report import Figure, Heading, Report
 from jaxsel.tasks import Curves
 
 
@@ -47,9 +47,15 @@ def test_the_chapter_on_values_is_headed_by_its_numbers(auc, words):
 
 
 @pytest.mark.slow
-def test_the_tour_has_three_chapters_and_goes_on(tmp_path):
+def test_the_tour_has_its_chapters_and_goes_on(tmp_path):
     report, lines = command.make(tmp_path, seeds=range(1))
-    requests, worth, clients = report.chapters
+    purchase, requests, worth, clients = report.chapters
+    assert purchase.title == "What each budget gives, by 1 seed"
+    headings = [b.text for b in purchase.blocks if isinstance(b, Heading)]
+    assert headings[0].startswith("Whether values rank the owners as training does can")
+    figures = [b for b in purchase.blocks if isinstance(b, Figure)]
+    assert "jaxsel's mean accuracy on all digits is above random's" in figures[0].alt
+    assert len(figures) == 5
     assert list(requests.data["accuracy"].shape) == [1, 2, 5]
     assert requests.title.startswith("Samples that owners choose by FuncFeat")
     assert "AUC of finding wrong labels" in worth.title

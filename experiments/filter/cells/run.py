@@ -17,9 +17,8 @@ from experiments._kit.scenes.trainer import Samples
 from experiments.filter.clients import PLAIN
 from experiments.filter.runs import noise_seed
 from experiments.reading import channels_alike, read_images
-from experiments.seeds import free_programs
+from experiments.seeds import free_programs, stacked
 from experiments.store import remembered
-from jaxsel.demo.seeds import stacked
 
 SIZES = dataclasses.replace(FilterSizes(), **PLAIN)
 """Clients average plainly, as in the paper."""

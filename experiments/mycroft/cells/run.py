@@ -28,10 +28,9 @@ from experiments.mycroft.spurious import (
 )
 from experiments.mycroft.starved import Starved, starved_seed
 from experiments.reading import read_cell, read_images
-from experiments.seeds import free_programs
+from experiments.seeds import free_programs, stacked
 from experiments.store import remembered
 from jaxsel.data import permute_labels
-from jaxsel.demo.seeds import stacked
 
 SIZES = dataclasses.replace(Sizes(), side=16)
 PAPER = dataclasses.replace(

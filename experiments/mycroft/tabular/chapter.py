@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.demo.words import listed
+from experiments._kit.words import listed
 from jaxsel.report import Figure, Heading, Table
 
 from .figures import (

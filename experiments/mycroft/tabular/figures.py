@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from jaxsel.demo.seeds import spread
+from experiments._kit.words import spread
 from jaxsel.report import Figure, Table, new_figure, plot_curves, style
 
 from .paths import BUDGET, OTHERS, SPLITS, WAYS, Paths

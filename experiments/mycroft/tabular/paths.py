@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.seeds import stacked
 from jaxsel._checks import check_choice, check_count
-from jaxsel.demo.seeds import stacked
 
 from .kinds import TABLES, KindTable
 from .market import dealt

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments._kit.words import listed, spread, standard_error
 from experiments.claims import (
     ABOVE,
     Measured,
@@ -17,8 +18,6 @@ from experiments.claims import (
     matrix,
 )
 from experiments.values.judge import Claim
-from jaxsel.demo.seeds import spread
-from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .grid import ORACLE, OURS, PUBLISHED, RANDOM

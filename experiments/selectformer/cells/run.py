@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.reading import Cell, read_cell
-from jaxsel.demo.seeds import stacked
+from experiments.seeds import stacked
 
 from .grid import Cut, Way, called, cuts, ways
 from .trial import RATES, TUNING, deal, trial

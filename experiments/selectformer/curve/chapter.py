@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from experiments._kit.words import standard_error
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -15,7 +16,6 @@ from experiments.claims import (
 )
 from experiments.selectformer.proxies.tables import BY_CONSTRUCTION, accepted_mean
 from experiments.selectformer.sources import NAMES
-from jaxsel.demo.words import standard_error
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
 
 from .claims import CLAIMS, judged

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.proxies import targets
 from experiments.selectformer.proxies.maker import Maker
@@ -32,7 +32,6 @@ from experiments.selectformer.proxies.tries import (
 )
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import Encoded, Pool, deal
-from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import entropy, monotonicity
 
 POOL = "tweets"

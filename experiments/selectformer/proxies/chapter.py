@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments._kit.texts import LENGTH
+from experiments._kit.words import listed, standard_error
 from experiments.claims import (
     claim_table,
     differs_table,
@@ -18,8 +20,6 @@ from experiments.claims import (
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import HOLDS
-from jaxsel.demo.texts import LENGTH
-from jaxsel.demo.words import listed, standard_error
 from jaxsel.proxy import Front
 from jaxsel.report import (
     COLORS,

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.seeds import Workers
+from experiments.seeds import Workers, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import Encoded
-from jaxsel.demo.seeds import stacked
 
 from .kept import each_kept
 from .points import points

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import Job, Work, Workers, each_seed
+from experiments._kit.texts import LAYERS, LENGTH
+from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, MODEL
-from jaxsel.demo.seeds import stacked
-from jaxsel.demo.texts import LAYERS, LENGTH
 from jaxsel.proxy import Manifest, Phase, Rehearsal
 
 from . import targets, trial as trials

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import Workers
+from experiments.seeds import Workers, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS, MODEL, accuracies
 from experiments.selectformer.sources import Encoded
-from jaxsel.demo.seeds import stacked
 from jaxsel.proxy import Front, Schedule
 from jaxsel.value import ModelUtility
 

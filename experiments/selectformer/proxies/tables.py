@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments._kit.words import standard_error
 from experiments.claims import averaged
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import NAMES, kind
-from jaxsel.demo.words import standard_error
 from jaxsel.proxy import ProbeSpec
 from jaxsel.report import Table
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from experiments._kit.words import listed, standard_error
 from experiments.claims import (
     averaged,
     by_claim,
@@ -16,7 +17,6 @@ from experiments.claims import (
 )
 from experiments.selectformer.sources import NAMES
 from experiments.values.judge import FAILS, HOLDS
-from jaxsel.demo.words import listed, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .claims import CLAIMS, judged

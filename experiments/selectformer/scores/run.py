@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import Job, Work, Workers, each_seed
+from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
-from jaxsel.demo.seeds import stacked
 
 from . import trial as trials
 from .ways import WAYS

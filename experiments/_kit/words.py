@@ -7,6 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def spread(x: np.ndarray) -> tuple[float, float | None]:
+    """Return mean and standard deviation over seeds; the latter None for one seed."""
+    return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else None
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of a mean over seeds, `[seeds]`, two at least."""
+    return float(values.std(ddof=1) / len(values) ** 0.5)
+
+
 def significant_sign(differences: np.ndarray) -> int:
     """Return the sign of a mean over seeds, or 0 where it is not significant.
 
@@ -22,11 +32,6 @@ def significant_sign(differences: np.ndarray) -> int:
         return 0
     margin = t.ppf(0.975, n - 1) * standard_error(differences)
     return 0 if abs(mean) < margin or not mean else int(np.sign(mean))
-
-
-def standard_error(values: np.ndarray) -> float:
-    """Return the standard error of a mean over seeds, `[seeds]`, two at least."""
-    return float(values.std(ddof=1) / len(values) ** 0.5)
 
 
 def averaged(form: str, *columns: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import ttest_rel
 
-from jaxsel.demo.words import finding
+from experiments._kit.words import finding
 
 A = np.array([0.90, 0.92, 0.94, 0.91])
 CLOSE = A + np.array([0.03, -0.02, 0.01, -0.01])
