@@ -13,10 +13,10 @@ from . import _certs_command
 from ._config import ConfigError, read_config
 from ._decline import decline
 from ._ending import watch_for_end
-from ._handshake import ROLES, Refused, SessionError
+from ._handshake import RANKS, ROLES, Refused, SessionError
 from ._limits import with_limits
 from ._local import run_local
-from ._session import RANKS, deal, play
+from ._session import deal, play
 
 _DESCRIPTION = """\
 Two parties choose samples in secret. Each starts its role on its own machine, with a

@@ -25,6 +25,7 @@ from jaxsel.proxy import Manifest, operand_shapes
 
 from ._ending import watch_for_end
 from ._handshake import SessionError
+from ._interpreter import environment
 from ._private import temporary_folder
 from .engines import DATA_OWNER, MODEL_OWNER, Engine, Meeting, Unseen, engine_of
 
@@ -116,7 +117,6 @@ def calibrate(
         SessionError: If the parties can't run here: with what one of them said.
     """
     from ._certs import make_all
-    from ._local import environment
     from ._ports import reserved_addresses
 
     kind = engine_of(engine)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ._config import Config, config_of, read_document
-from ._session import RANKS, Role, meeting_of
+from ._handshake import RANKS
+from ._session import Role, meeting_of
 from .engines import engine_of
 
 _FIELD = re.compile(

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from .engines import Engine
 
 ROLES = ("model owner", "data owner", "third party")
+RANKS = {"model-owner": 0, "data-owner": 1, "third-party": 2}
 PROTOCOL = 3
 _LONGEST = 1 << 20  # bytes
 _SHOWN = 1000  # characters of what another party says
+
+FIRST_PARTY = """\
+WARNING: --test-only-first-party protects nothing: the model owner makes the correlated
+randomness and can read every secret of the data owner. For tests on data without
+secrets."""
 
 Terms = Mapping[str, Any]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from jaxsel import __version__
 
@@ -54,7 +56,7 @@ def check_python(python: str | os.PathLike[str] | None, engine: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            env=foreign_environment(),
+            env=_foreign_environment(),
             timeout=_PATIENCE,
         )
         answer = json.loads(asked.stdout) if asked.returncode == 0 else None
@@ -75,7 +77,31 @@ def check_python(python: str | os.PathLike[str] | None, engine: str) -> str:
     return path
 
 
-def foreign_environment() -> dict[str, str]:
+def environment(python: str | None = None) -> dict[str, str]:
+    """Return the environment of a role: cores shared out, sockets on loopback only.
+
+    Args:
+        python: Interpreter of the role. If None, that of this process.
+    """
+    same = python in (None, sys.executable)
+    variables = dict(os.environ) if same else _foreign_environment()
+    variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
+    # SPU sets the number itself. Where its threads have no core of their own, products
+    # of matrices wait for each other by spinning: 25 times as long with three roles.
+    variables.setdefault("OMP_THREAD_LIMIT", variables["OMP_NUM_THREADS"])
+    loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    if loopback:
+        variables.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
+    if not same:
+        return variables
+    root = str(Path(__file__).resolve().parent.parent)
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [variables.get("PYTHONPATH")])]
+    )
+    return variables
+
+
+def _foreign_environment() -> dict[str, str]:
     """Return the environment without variables that name this interpreter."""
     foreign = dict(os.environ)
     for name in ("PYTHONHOME", "__PYVENV_LAUNCHER__"):

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,12 +24,11 @@ from ._config import (
     check_config,
     read_config as read_config,
 )
-from ._handshake import ROLES, SessionError, printable
-from ._interpreter import check_python, foreign_environment
+from ._handshake import FIRST_PARTY, RANKS, ROLES, SessionError, printable
+from ._interpreter import check_python, environment
 from ._limits import UNLIMITED, Limits, with_limits
 from ._ports import reserved_addresses
 from ._private import make_private_folder, temporary_folder
-from ._session import FIRST_PARTY, RANKS
 from .engines import Engine, engine_of
 
 if TYPE_CHECKING:
@@ -303,28 +301,3 @@ def _wait(roles: list[_Role]) -> None:
         if deadline is not None and time.monotonic() > deadline:
             return
         time.sleep(0.02)
-
-
-def environment(python: str | None = None) -> dict[str, str]:
-    """Return the environment of a role: cores shared out, sockets on loopback only.
-
-    Args:
-        python: Interpreter of the role; None takes this process's: the role reads
-            its packages.
-    """
-    same = python in (None, sys.executable)
-    variables = dict(os.environ) if same else foreign_environment()
-    variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
-    # SPU sets the number itself. Where its threads have no core of their own, products
-    # of matrices wait for each other by spinning: 25 times as long with three roles.
-    variables.setdefault("OMP_THREAD_LIMIT", variables["OMP_NUM_THREADS"])
-    loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    if loopback:
-        variables.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
-    if not same:
-        return variables
-    root = str(Path(__file__).resolve().parent.parent)
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [root, *filter(None, [variables.get("PYTHONPATH")])]
-    )
-    return variables

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ._config import Config, ConfigError, Parties, check_config, read_config
 from ._ending import end_now, set_doing
 from ._handshake import (
+    FIRST_PARTY,
     PROTOCOL,
+    RANKS,
     ROLES,
     Refused,
     SessionError,
@@ -28,12 +30,6 @@ if TYPE_CHECKING:
     from ._result import Result
 
 Role = Literal["model-owner", "data-owner", "third-party"]
-RANKS: dict[str, int] = {"model-owner": 0, "data-owner": 1, "third-party": 2}
-
-FIRST_PARTY = """\
-WARNING: --test-only-first-party protects nothing: the model owner makes the correlated
-randomness and can read every secret of the data owner. For tests on data without
-secrets."""
 
 
 def run(

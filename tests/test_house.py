@@ -71,20 +71,45 @@ def files(package):
 
 def imports(package):
     """Return all imports of a package, those within functions and for types too."""
-    found = []
-    for file in files(package):
-        folder = file.parent.relative_to(ROOT).parts
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                names = [tuple(alias.name.split(".")) for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                start = folder[: len(folder) - node.level + 1] if node.level else ()
-                start += tuple(node.module.split(".")) if node.module else ()
-                names = [(*start, alias.name) for alias in node.names]
-            else:
-                continue
-            found += [Import(file, node.lineno, name) for name in names]
+    return [i for file in files(package) for i in imports_of(file, ast.walk)]
+
+
+def imports_of(file, walk):
+    found, folder = [], file.parent.relative_to(ROOT).parts
+    for node in walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = folder[: len(folder) - node.level + 1] if node.level else ()
+            start += tuple(node.module.split(".")) if node.module else ()
+            names = [(*start, alias.name) for alias in node.names]
+        else:
+            continue
+        found += [Import(file, node.lineno, name) for name in names]
     return found
+
+
+def walk_run(tree):
+    """Walk a tree as `ast.walk`, except blocks of `if TYPE_CHECKING`."""
+    for_types = isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test)
+    yield tree
+    for child in tree.orelse if for_types else ast.iter_child_nodes(tree):
+        yield from walk_run(child)
+
+
+def circles(uses):
+    """Return each node from which arrows lead back to it, with its arrows."""
+
+    def reach(start):
+        passed, ahead = set(), [*uses[start]]
+        while ahead:
+            node = ahead.pop()
+            if node not in passed:
+                passed.add(node)
+                ahead += uses.get(node, ())
+        return passed
+
+    return {node: sorted(uses[node]) for node in uses if node in reach(node)}
 
 
 def room(name):
@@ -147,18 +172,24 @@ def test_no_import_is_circular():
     for found in across("jaxsel"):
         if found.name[0] == "jaxsel":
             uses[room_of(found.file)].add(room(found.name))
+    assert not circles(uses)
 
-    def reach(start):
-        seen, left = set(), [*uses[start]]
-        while left:
-            one = left.pop()
-            if one not in seen:
-                seen.add(one)
-                left += uses[one]
-        return seen
 
-    circles = {one: sorted(uses[one]) for one in [*uses] if one in reach(one)}
-    assert not circles
+def test_no_import_within_the_bridge_is_circular():
+    """Among modules, imports within functions included, for types only excepted."""
+    modules = {}
+    for file in files("mpc_bridge"):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        modules[parts[:-1] if parts[-1] == "__init__" else parts] = file
+    uses = defaultdict(set)
+    for module, file in modules.items():
+        for found in imports_of(file, walk_run):
+            starts = (found.name[:size] for size in range(len(found.name), 0, -1))
+            target = next((start for start in starts if start in modules), module)
+            if target != module:
+                uses[".".join(module)].add(".".join(target))
+    assert len(uses) > len(modules) / 2
+    assert not circles(uses)
 
 
 def test_jaxsel_uses_nothing_of_the_repository_beside_it():

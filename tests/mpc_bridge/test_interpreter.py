@@ -8,7 +8,7 @@ import pytest
 from sessions import command, config_of
 
 from jaxsel import __version__
-from mpc_bridge import SessionError, _local, run, run_local
+from mpc_bridge import SessionError, _interpreter, _local, run, run_local
 from mpc_bridge._config import ConfigError
 from mpc_bridge._interpreter import check_python
 
@@ -98,7 +98,7 @@ def test_roles_run_under_it_without_the_packages_of_this_one(
     with pytest.raises(SessionError, match=r"PYTHONPATH is \[mine\] ?(;|$)"):
         run_local(config, notice=False, python=made)
     # This interpreter's own roles read the packages of this process first.
-    assert _local.environment()["PYTHONPATH"].endswith(os.pathsep + "mine")
+    assert _interpreter.environment()["PYTHONPATH"].endswith(os.pathsep + "mine")
 
 
 def test_every_way_in_asks(files, interpreter, capsys):
