@@ -13,7 +13,6 @@ from market_cases import QUICK, RANK, ask, draw, files as files, reply, save
 from waits import PATIENCE
 
 from jaxsel import market
-from jaxsel._cli import _market_options
 from jaxsel._types import Selection
 from jaxsel.market import Answer, Request, _network
 
@@ -145,7 +144,7 @@ def test_matching_sees_an_early_network(monkeypatch):
         steps.append(options["steps"])
         return fit(*arguments, **options)
 
-    monkeypatch.setattr("jaxsel.market._owner.func_feat", choose)
+    monkeypatch.setattr("jaxsel.market._methods.func_feat", choose)
     monkeypatch.setattr(_network, "fit", recorded)
     asked = ask("--method", "func_feat", budget=8)
     reply("east")
@@ -256,7 +255,6 @@ def test_refuses(capsys):
 
 
 def test_help_knows_the_methods(capsys):
-    assert _market_options.METHODS == market.METHODS
     from jaxsel.cli import main
 
     assert main(["market"]) == 0

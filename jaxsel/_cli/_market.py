@@ -94,11 +94,11 @@ def _request(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    from jaxsel.market import hard_set, make_request
+    from jaxsel.market import METHODS_BY_NAME, hard_set, make_request
 
     from ._read import read_array
 
-    encode = encoding(args.encode, gaps=args.method == "binned")
+    encode = encoding(args.encode, gaps=METHODS_BY_NAME[args.method].table)
     leave_out_predictions(args, encode)
     data = read_data(args, args.data, labels=args.labels, encode=encode)
     encoder = None if args.hide_samples else encode.encoder
@@ -231,9 +231,9 @@ def _owner_model(
     """Return the model that samples are compared by: for gradients, a network."""
     import jax
 
-    from jaxsel.market import network_model
+    from jaxsel.market import METHODS_BY_NAME, network_model
 
-    if method not in ("grad_match", "func_feat") or request.schema.classes is None:
+    if not METHODS_BY_NAME[method].gradients or request.schema.classes is None:
         return _model_without_training(args, method, request, data)
     if args.standardize:
         raise ValueError(f"--standardize must not be given: {method} scales by itself")
@@ -260,9 +260,10 @@ def _model_without_training(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
     """Return a model that standardizes columns, or None; check that it may be used."""
-    from jaxsel.market import standardized_model
+    from jaxsel.market import METHODS_BY_NAME, standardized_model
 
-    compared = method == "retrieve" or args.unlabelled
+    rules = METHODS_BY_NAME[method]
+    compared = (rules.features and not rules.gradients) or args.unlabelled
     raw = request.x is not None and args.features is None
     if not args.standardize:
         if compared and raw and request.features is not None:

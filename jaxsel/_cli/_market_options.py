@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from ._parser import (
     Commands,
@@ -12,8 +13,15 @@ from ._parser import (
     add_reading_options,
 )
 
-# Those of jaxsel.market, which is slow to import; a test compares them.
-METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
+
+class _Methods:
+    """Names of `jaxsel.market.METHODS`, imported once a parser needs them: slow."""
+
+    def __iter__(self) -> Iterator[str]:
+        from jaxsel.market import METHODS
+
+        return iter(METHODS)
+
 
 _DATA = """\
 DATA is one of
@@ -41,10 +49,10 @@ def add_request(actions: Commands[Parser]) -> Parser:
     )
     parser.add_argument(
         "--method",
-        choices=METHODS,
+        choices=_Methods(),
         default="retrieve",
         metavar="METHOD",
-        help=f"how owners should choose: {', '.join(METHODS)} (default: retrieve)",
+        help="how owners should choose: %(choices)s (default: retrieve)",
     )
     parser.add_argument(
         "--features", metavar="FILE", help="features of DATA, [n, d]: .npy, or .npz"
@@ -113,9 +121,9 @@ def add_answer(actions: Commands[Parser]) -> Parser:
     )
     parser.add_argument(
         "--method",
-        choices=METHODS,
+        choices=_Methods(),
         metavar="METHOD",
-        help=f"{', '.join(METHODS)} (default: as the request asks)",
+        help="%(choices)s (default: as the request asks)",
     )
     parser.add_argument(
         "--metric",

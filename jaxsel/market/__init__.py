@@ -8,6 +8,12 @@ from ._frank_wolfe import (
 )
 from ._hard import HardSet as HardSet, hard_set as hard_set
 from ._limits import PrivacyBudget as PrivacyBudget
+from ._methods import (
+    METHODS as METHODS,
+    METHODS_BY_NAME as METHODS_BY_NAME,
+    Choice as Choice,
+    Method as Method,
+)
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
 from ._privacy import (
@@ -20,11 +26,7 @@ from ._ranking import (
     rank as rank,
     ranking_agreement as ranking_agreement,
 )
-from ._request import (
-    METHODS as METHODS,
-    Request as Request,
-    make_request as make_request,
-)
+from ._request import Request as Request, make_request as make_request
 from ._schema import Schema as Schema
 from ._screen import Screening as Screening, screen as screen
 from ._sides import OwnerModel as OwnerModel

@@ -21,8 +21,9 @@ from jaxsel._wire import (
     write,
 )
 
+from ._methods import METHODS
 from ._names import check_owner
-from ._request import FORMAT, METHODS, Request
+from ._request import FORMAT, Request
 from ._schema import check_rows
 
 STATUSES = ("complete", "short", "capped", "refused")

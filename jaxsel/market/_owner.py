@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._types import Selection
-from jaxsel.match import Match, func_feat, grad_match
+from jaxsel.match import Match
 from jaxsel.neighbors import Metric
-from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
 from ._answer import Answer
-from ._request import METHODS, Request
+from ._methods import METHODS, METHODS_BY_NAME, Choice, Method
+from ._request import Request
 from ._schema import check_rows, listed
 from ._sides import OwnerModel, Side, both_sides
-
-_BY_FEATURES = ("retrieve", "func_feat")
-_BY_GRADIENTS = ("grad_match", "func_feat")
 
 
 def answer(
@@ -90,92 +86,122 @@ def answer(
         and section 5. "random" draws from the classes of the hard samples, as the
         paper's baseline does.
     """
-    method = request.method if method is None else method
+    name = request.method if method is None else method
+    check_choice("method", name, METHODS)
+    method_used = METHODS_BY_NAME[name]
     model = OwnerModel() if model is None else model
-    _check_method(method, request, model, key)
+    method_used.check(name, request, model, key)
     owned, hard = both_sides(
         request,
         x,
         y,
         features,
         model,
-        by_features=method in _BY_FEATURES,
+        by_features=method_used.features,
         metric=metric,
     )
-    n = len(owned)
-    limit, why_limit = _own_limit(n, max_samples, max_share, allow_all)
-    rows = np.arange(n)
-    if owned.codes is not None and hard.codes is not None:
-        rows = np.flatnonzero(np.isin(owned.codes, hard.codes))
-    n_candidates = len(rows)
-    budget = min(request.budget, limit, n_candidates)
-    chosen, weights = rows[:0], np.ones(0, np.float32)
-    stopped = ""
-    if budget:
-        # Retrieval passes over other classes by itself: no copy, and fewer programs.
-        if method == "retrieve":
-            rows = np.arange(n)
-        candidates = owned if len(rows) == n else owned.take(rows)
-        if method == "binned":
-            table: Any = candidates.x  # there is one: `_check_method` saw to it
-            categories = request.schema.categories
-            hard_table: Any = hard.x
-            selection = retrieve_binned(
-                table, hard_table, budget, categorical=categories
-            )
-        else:
-            selection = _choose(method, candidates, hard, budget, model, metric, key)
-        size = int(selection.n_valid)
-        chosen = rows[np.asarray(selection.indices)[:size]]
-        weights = np.asarray(selection.weights, np.float32)[:size]
-        if isinstance(selection, Match):
-            stopped = f": {selection.reasons}"
+    limit = _own_limit(len(owned), max_samples, max_share, allow_all)
+    rows = _rows_asked(owned, hard)
+    choice = Choice(
+        request=request,
+        candidates=owned,
+        hard=hard,
+        budget=min(request.budget, limit.most, len(rows)),
+        model=model,
+        metric=metric,
+        key=key,
+    )
+    chosen = _chosen(method_used, choice, rows)
+    status, reason = _outcome(choice, chosen, limit)
     x_sent, vectors_sent = owned.x, None
     if request.schema.sample_shape is None:
         x_sent, vectors_sent = None, owned.vectors
-    status, reason = "complete", ""
-    if len(chosen) < request.budget:
-        if len(chosen) < budget:
-            status = "short"
-            reason = f"{len(chosen)} of {budget} samples have a weight{stopped}"
-        elif len(chosen) == limit < n:
-            status, reason = "capped", why_limit
-        else:
-            status, reason = "short", "there are no more samples"
-            if owned.codes is not None and request.y is not None:
-                reason += " of the classes asked"
-                if not len(chosen):
-                    reason += f", {listed(request.y)}"
     return Answer(
         request_id=request.id,
         owner=owner,
-        method=method,
+        method=name,
         status=status,
         reason=reason,
-        weights=weights,
-        x=None if x_sent is None else _cast(request, x_sent[chosen]),
-        features=None if vectors_sent is None else vectors_sent[chosen],
-        y=None if owned.y is None else owned.y[chosen],
+        weights=chosen.weights,
+        x=None if x_sent is None else _cast(request, x_sent[chosen.rows]),
+        features=None if vectors_sent is None else vectors_sent[chosen.rows],
+        y=None if owned.y is None else owned.y[chosen.rows],
         pseudo_labels=y is None and owned.y is not None,
     )
 
 
+class _Limit(NamedTuple):
+    """Maximum number of samples that an owner sends, and the reason for it."""
+
+    most: int
+    reason: str
+
+
 def _own_limit(
     n: int, max_samples: int | None, max_share: float, allow_all: bool
-) -> tuple[int, str]:
-    """Return how many of n samples the owner would send at most, and why no more."""
+) -> _Limit:
+    """Return the owner's limit on sending some of its n samples."""
     share = check_positive("max_share", max_share)
     if share > 1:
         raise ValueError(f"max_share must be at most 1, got {max_share}")
-    limit, why = n - 1, "one more would be all of the owner's data"
+    limit = _Limit(n - 1, "one more would be all of the owner's data")
     part = max(1, math.floor(share * n + 1e-9))
-    if part < limit:
-        limit, why = part, f"the owner sends {share:.4g} of its samples at most"
+    if part < limit.most:
+        limit = _Limit(part, f"the owner sends {share:.4g} of its samples at most")
     if allow_all:
-        limit = n
-    if max_samples is not None and check_count("max_samples", max_samples) < limit:
-        limit, why = max_samples, f"the owner sends {max_samples} samples at most"
-    return limit, why
+        limit = limit._replace(most=n)
+    if max_samples is not None and check_count("max_samples", max_samples) < limit.most:
+        return _Limit(max_samples, f"the owner sends {max_samples} samples at most")
+    return limit
+
+
+def _rows_asked(owned: Side, hard: Side) -> np.ndarray:
+    """Return the rows of the owner's samples of the hard samples' classes."""
+    if owned.codes is None or hard.codes is None:
+        return np.arange(len(owned))
+    return np.flatnonzero(np.isin(owned.codes, hard.codes))
+
+
+class _Chosen(NamedTuple):
+    """Rows of the owner's samples, weights, and the reason why a match stopped."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+    stopped: str
+
+
+def _chosen(method: Method, choice: Choice, rows: np.ndarray) -> _Chosen:
+    """Choose among these rows of the candidates."""
+    if not choice.budget:
+        return _Chosen(rows[:0], np.ones(0, np.float32), "")
+    owned = choice.candidates
+    if method.keeps_classes:
+        rows = np.arange(len(owned))
+    if len(rows) < len(owned):
+        choice = dataclasses.replace(choice, candidates=owned.take(rows))
+    selection = method.choose(choice)
+    size = int(selection.n_valid)
+    return _Chosen(
+        rows[np.asarray(selection.indices)[:size]],
+        np.asarray(selection.weights, np.float32)[:size],
+        f": {selection.reasons}" if isinstance(selection, Match) else "",
+    )
+
+
+def _outcome(choice: Choice, chosen: _Chosen, limit: _Limit) -> tuple[str, str]:
+    """Return the status of an answer, and the reason for it."""
+    size, owned, request = len(chosen.rows), choice.candidates, choice.request
+    if size == request.budget:
+        return "complete", ""
+    if size < choice.budget:
+        weighed = f"{size} of {choice.budget} samples have a weight"
+        return "short", weighed + chosen.stopped
+    if size == limit.most < len(owned):
+        return "capped", limit.reason
+    if owned.codes is None or request.y is None:
+        return "short", "there are no more samples"
+    classes = "" if size else f", {listed(request.y)}"
+    return "short", f"there are no more samples of the classes asked{classes}"
 
 
 def refuse(request: Request, *, owner: str, reason: str) -> Answer:
@@ -206,70 +232,6 @@ def refuse(request: Request, *, owner: str, reason: str) -> Answer:
         x=x,
         features=features,
         y=None if request.y is None else request.y[:0],
-    )
-
-
-def _check_method(
-    method: str, request: Request, model: OwnerModel, key: jax.Array | None
-) -> None:
-    check_choice("method", method, METHODS)
-    if method == "random" and key is None:
-        raise ValueError("key must be given where method is 'random', got None")
-    if method == "binned" and (request.x is None or request.x.ndim != 2):
-        raise ValueError("method must not be 'binned': the request shows no table")
-    if method in _BY_GRADIENTS and request.y is None:
-        raise ValueError(f"method must not be {method!r}: the request has no labels")
-    if method in _BY_GRADIENTS and model.oracle is None:
-        raise ValueError(
-            f"model must have an oracle where method is {method!r}: give one, choose "
-            "another method, or refuse"
-        )
-
-
-def _choose(
-    method: str,
-    owned: Side,
-    hard: Side,
-    budget: int,
-    model: OwnerModel,
-    metric: Metric,
-    key: jax.Array | None,
-) -> Selection:
-    """Choose among the owner's samples by a method that `_check_method` let pass."""
-    vectors: Any = owned.vectors  # present wherever a method needs them
-    hard_vectors: Any = hard.vectors
-    if method == "retrieve":
-        return retrieve_nearest(
-            vectors,
-            hard_vectors,
-            budget,
-            labels=owned.codes,
-            hard_labels=hard.codes,
-            metric=metric,
-        )
-    if method == "random" and key is not None:
-        return Selection(
-            indices=jax.random.permutation(key, len(owned))[:budget],
-            weights=jnp.ones(budget),
-            n_valid=jnp.asarray(budget),
-        )
-    oracle: Any = model.oracle
-    # Of one kind on both sides: samples, or features where the request shows no others.
-    by_x = hard.x is not None
-    candidates = oracle(owned.x if by_x else vectors, owned.y)
-    target = oracle(hard.x if by_x else hard_vectors, hard.y)
-    if method == "grad_match":
-        return grad_match(
-            candidates, target, budget, labels=owned.codes, hard_labels=hard.codes
-        )
-    return func_feat(
-        candidates,
-        target,
-        vectors,
-        hard_vectors,
-        budget,
-        labels=owned.codes,
-        hard_labels=hard.codes,
     )
 
 

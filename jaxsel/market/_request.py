@@ -24,6 +24,7 @@ from jaxsel._wire import (
 )
 from jaxsel.tables import TableEncoder
 
+from ._methods import METHODS, METHODS_BY_NAME
 from ._schema import (
     Schema,
     as_labels,
@@ -36,9 +37,6 @@ from ._schema import (
 
 FORMAT = Format("jaxsel.market", 1)
 MAX_BUDGET = 1_000_000  # samples: nobody sends more for a handful of hard ones
-
-METHODS = ("retrieve", "func_feat", "grad_match", "binned", "random")
-"""The ways to choose samples that a request may ask for; `answer` explains them."""
 
 _ARRAYS = ("features", "x", "y")
 
@@ -113,7 +111,7 @@ class Request:
     @property
     def gaps(self) -> bool:
         """True if samples may have missing numbers (NaN): only "binned" allows them."""
-        return self.method == "binned"
+        return METHODS_BY_NAME[self.method].table
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -210,11 +208,13 @@ def make_request(
         raise ValueError("sample_shape and sample_dtype must come together")
     if y is None and classes is not None:
         raise ValueError("classes must not be given without y")
+    check_choice("method", method, METHODS)
     if encoder is not None:
         if x is None or columns is not None:
             raise ValueError("encoder needs x, and names the columns by itself")
         x, columns = encoded("x", x, encoder), encoder.feature_names
-    samples = None if x is None else as_samples("x", x, gaps=method == "binned")
+    gaps = METHODS_BY_NAME[method].table
+    samples = None if x is None else as_samples("x", x, gaps=gaps)
     columns = names_of(x) if columns is None else columns
     vectors = None if features is None else as_vectors("features", features)
     labels = None if y is None else as_labels("y", y)
