@@ -178,7 +178,7 @@ def check_features(
         )
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    check_finite(name, array, columns=feature_labels(value))
+    check_finite(name, array, table=value)
     return array
 
 
@@ -219,12 +219,15 @@ def _first_text(array: Any) -> str:
 
 
 def check_finite(
-    name: str,
-    array: np.ndarray | jax.Array,
-    *,
-    columns: Sequence[Any] | None = None,
+    name: str, array: np.ndarray | jax.Array, *, table: Any = None
 ) -> None:
-    """Refuse NaN and infinity, naming the first row that has one, and its column."""
+    """Refuse NaN and infinity, naming the first row that has one, and its column.
+
+    Args:
+        name: The array's name in errors.
+        array: `[n, ...]`.
+        table: The caller's argument: a data frame has names of columns.
+    """
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return
     numpy = jnp if isinstance(array, jax.Array) else np
@@ -242,7 +245,7 @@ def check_finite(
     rows = numpy.isfinite(array).reshape(len(array), -1).all(axis=1)
     bad = np.flatnonzero(~gather(rows) if isinstance(rows, jax.Array) else ~rows)
     if bad.size:
-        where = ""
+        where, columns = "", feature_labels(table)
         if columns is not None:
             place = int(np.argmin(np.isfinite(np.asarray(array[bad[0]]))))
             where = f" in column {columns[place]!r}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,6 @@ def doubt_columns(
     """
     if not is_readable(x) or x.ndim != 2 or len(x) < _FEW:
         return
-    labels = feature_labels(given)
     x = np.asarray(x)
     # A few rows rule out most columns, vectorised: ids are distinct whole numbers.
     head = np.sort(x[:_FEW], axis=0)
@@ -61,7 +60,7 @@ def doubt_columns(
     numbering = [j for j in np.flatnonzero(likely).tolist() if _numbers_rows(x[:, j])]
     if numbering and x.shape[1] > 1:
         doubt(
-            f"{_of(name, labels, numbering[0])} seems to number the samples, which "
+            f"{_of(name, given, numbering[0])} seems to number the samples, which "
             "says nothing of them: leave it out"
         )
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
@@ -69,7 +68,7 @@ def doubt_columns(
         if peak.max() > _EXACT:
             j = int(peak.argmax())
             doubt(
-                f"{_of(name, labels, j)} has whole numbers beyond 2**53, of which "
+                f"{_of(name, given, j)} has whole numbers beyond 2**53, of which "
                 "neighbours become one number: leave it out if they are identifiers"
             )
     if not distances:
@@ -79,7 +78,7 @@ def doubt_columns(
     if spread.max() > _APART * usual:
         j = int(spread.argmax())
         doubt(
-            f"{_of(name, labels, j)} varies by {spread[j]:.3g}, where the median "
+            f"{_of(name, given, j)} varies by {spread[j]:.3g}, where the median "
             f"column does by {usual:.3g}, so that it decides who is near: standardise "
             "the columns, as sklearn.preprocessing.StandardScaler does"
         )
@@ -98,7 +97,7 @@ def doubt_rounding(name: str, x: np.ndarray, given: Any = None) -> None:
     lost = far[error > _LOST * x[:, far].std(axis=0, dtype=np.float64)]
     if lost.size:
         doubt(
-            f"{_of(name, feature_labels(given), int(lost[0]))} lies so far from zero "
+            f"{_of(name, given, int(lost[0]))} lies so far from zero "
             "that float32 loses most of its digits: subtract its mean"
         )
 
@@ -152,5 +151,6 @@ def _numbers_rows(column: np.ndarray) -> bool:
     return bool(float(column.max()) - float(column.min()) < _FILLED * len(column))
 
 
-def _of(name: str, labels: Sequence[Any] | None, j: int) -> str:
+def _of(name: str, given: Any, j: int) -> str:
+    labels = feature_labels(given)
     return f"column {j if labels is None else labels[j]!r} of {name}"

@@ -24,6 +24,8 @@ def as_labels(name: str, value: Any) -> np.ndarray | jax.Array:
         TypeError: If it is being traced, or is no array.
         ValueError: If a sample has several labels.
     """
+    if type(value) is np.ndarray and value.dtype != object:
+        return value
     try:
         array = as_array(name, value)
     except TypeError:

@@ -37,6 +37,8 @@ PRIVATE_IMPORTS = 8
 
 LONGEST, LONGEST_TASKS = 450, 4500
 
+MOST_PARAMETERS = 12
+
 QUESTIONS = ("What", "Who", "Whose", "Where", "Which", "How", "Why", "When", "Whether")
 
 VAGUE = re.compile(
@@ -226,6 +228,21 @@ def test_files_are_short():
         if (lines := len(file.read_text().splitlines())) > LONGEST
     }
     assert not long
+
+
+@pytest.mark.parametrize("package", ["jaxsel/labels", "jaxsel/market", "mpc_bridge"])
+def test_inner_functions_take_few_parameters(package):
+    """Options travel as one object; exported functions name theirs one by one."""
+    exported = (ROOT / package / "__init__.py").read_text()
+    wide = [
+        f"{file.relative_to(ROOT)}: {node.name} takes {count}"
+        for file in files(package)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and (count := len(node.args.args) + len(node.args.kwonlyargs)) > MOST_PARAMETERS
+        and not re.search(rf"\b{node.name}\b", exported)
+    ]
+    assert not wide, "\n".join(wide)
 
 
 def test_docstrings_open_with_an_imperative_or_a_noun():

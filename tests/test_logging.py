@@ -64,7 +64,7 @@ def test_how_labels_were_predicted(said, monkeypatch):
     assert line.removeprefix("probabilities of 60 labels by ") in found.method
 
     said.clear()
-    monkeypatch.setattr(labels._find, "_SEARCH", 0.0)
+    monkeypatch.setattr(labels._neighbours, "_SEARCH", 0.0)
     jaxsel.find_label_errors(x, x[:, 0] > 0)
     assert said.messages[0] == "too many samples to look for neighbours and duplicates"
 

@@ -2,7 +2,7 @@
 
 from ._columns import on_one_scale as on_one_scale
 from ._filters import FILTERS as FILTERS, label_issues as label_issues
-from ._find import RANKINGS as RANKINGS, find_label_errors as find_label_errors
+from ._find import find_label_errors as find_label_errors
 from ._folds import cross_val_probs as cross_val_probs, deal_folds as deal_folds
 from ._joint import ConfidentJoint as ConfidentJoint, confident_joint as confident_joint
 from ._kernels import (
@@ -20,4 +20,5 @@ from ._quality import (
     fuse_ranks as fuse_ranks,
     label_scores as label_scores,
 )
+from ._rank import RANKINGS as RANKINGS
 from ._result import Confusion as Confusion, LabelErrors as LabelErrors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import numpy as np
@@ -9,15 +10,8 @@ import numpy.typing as npt
 
 from jaxsel._checks import check_choice, check_count, check_positive
 
-from ._inputs import CLOSE, probs_and_labels
-from ._joint import (
-    ConfidentJoint,
-    ProbabilitySummary,
-    grouped,
-    joint_of,
-    round_rows,
-    summarise,
-)
+from ._inputs import CLOSE, Predictions, check_predictions
+from ._joint import ProbabilitySummary, joint_of, summarise, to_prune
 from ._quality import quality
 
 Filter = Literal[
@@ -38,6 +32,21 @@ FILTERS = (
     "low_normalized_margin",
     "low_self_confidence",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterRule:
+    """Options of `label_issues`, checked."""
+
+    filter_by: str
+    min_per_class: int
+    noise_share: float
+
+    def __post_init__(self) -> None:
+        check_choice("filter_by", self.filter_by, FILTERS)
+        check_count("min_per_class", self.min_per_class, minimum=0)
+        if check_positive("noise_share", self.noise_share, zero=True) > 1:
+            raise ValueError(f"noise_share must be from 0 to 1, got {self.noise_share}")
 
 
 def label_issues(
@@ -78,39 +87,29 @@ def label_issues(
     References:
         Northcutt, Jiang and Chuang, Confident learning, JAIR 70, 2021, section 3.2.
     """
-    check_filter(filter_by, min_per_class, noise_share)
-    probs, codes, known = probs_and_labels(pred_probs, y, classes)
-    summary = summarise(probs, codes)
-    joint = joint_of(summary, codes, known)
-    return suspects(
-        probs,
-        codes,
-        summary,
-        joint,
-        filter_by,
-        min_per_class=min_per_class,
-        noise_share=noise_share,
-    )
-
-
-def check_filter(filter_by: str, min_per_class: int, noise_share: float) -> None:
-    check_choice("filter_by", filter_by, FILTERS)
-    check_count("min_per_class", min_per_class, minimum=0)
-    if check_positive("noise_share", noise_share, zero=True) > 1:
-        raise ValueError(f"noise_share must be from 0 to 1, got {noise_share}")
+    rule = FilterRule(filter_by, min_per_class, noise_share)
+    predictions = check_predictions(pred_probs, y, classes)
+    summary = summarise(predictions)
+    joint = joint_of(summary, predictions)
+    counts = to_prune(joint.counts, rule.min_per_class, rule.noise_share)
+    return suspects(predictions, summary, rule, counts)
 
 
 def suspects(
-    probs: np.ndarray,
-    codes: np.ndarray,
+    predictions: Predictions,
     summary: ProbabilitySummary,
-    joint: ConfidentJoint,
-    filter_by: str,
-    *,
-    min_per_class: int = 1,
-    noise_share: float = 1.0,
+    rule: FilterRule,
+    table: np.ndarray,
 ) -> np.ndarray:
-    """Return the mask of `label_issues`, of arguments that are checked."""
+    """Return the mask of `label_issues`.
+
+    Args:
+        predictions: Probabilities and labels.
+        summary: Statistics of the probabilities.
+        rule: Which labels to suspect.
+        table: Counts of `to_prune`.
+    """
+    probs, codes, filter_by = predictions.probs, predictions.codes, rule.filter_by
     differs = _differs(codes, summary)
     confident = (summary.guess >= 0) & (summary.guess != codes) & differs
     if filter_by == "confident_learning":
@@ -118,14 +117,13 @@ def suspects(
     if filter_by == "predicted_neq_given":
         return differs
     if filter_by.startswith("low_"):
-        scores = quality(probs, codes, filter_by.removeprefix("low_"), summary)
+        scores = quality(predictions, filter_by.removeprefix("low_"), summary)
         return first_of(scores, int(confident.sum()))
-    table = to_prune(joint.counts, min_per_class, noise_share)
-    order, starts = grouped(codes, len(table))
+    order, starts = summary.order, summary.starts
     mask = np.zeros(len(codes), bool)
     for k, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
         # cleanlab takes none of a class of one sample either.
-        if stop - start <= max(min_per_class, 1):
+        if stop - start <= max(rule.min_per_class, 1):
             continue
         rows = order[start:stop]
         suspected = np.ones(len(rows), bool)
@@ -203,22 +201,3 @@ def first_of(values: np.ndarray, count: int, *, exact: bool = True) -> Any:
         mask = np.zeros(len(values), bool)
         mask[np.argsort(values)[:count]] = True
     return mask
-
-
-def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.ndarray:
-    """Return how many labels to suspect, `[K, K]`: true classes first, then given ones.
-
-    The diagonal says how many are right: at least `min_per_class`, taken evenly from
-    the wrong ones that there are.
-    """
-    table = counts.T.astype(float)
-    right = table.diagonal().copy()
-    kept = np.maximum(right, min_per_class)
-    wrong = np.maximum(np.count_nonzero(counts.T, axis=0) - 1, 1)
-    table = np.maximum(table - (kept - right) / wrong, 0)
-    np.fill_diagonal(table, kept)
-    # Labels that are not pruned count as right, so that columns keep their sums.
-    less = table * noise_share
-    np.fill_diagonal(less, kept)
-    np.fill_diagonal(less, kept + (table - less).sum(axis=0))
-    return round_rows(less.astype(np.int64))

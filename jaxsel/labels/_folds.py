@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,16 @@ from jaxsel._checks import (
     refuse_one_class,
 )
 from jaxsel._doubts import doubt
+from jaxsel._fingerprint import plain_repr
 from jaxsel._scale import origin
 from jaxsel._typed import jit, lax_map
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
-from ._inputs import number_labels
+from ._inputs import Predictions, number_labels
 from ._logistic import logistic_folds, warn_unconverged
+
+if TYPE_CHECKING:
+    from ._table import Table
 
 _ENTRIES = 1 << 23  # scores in memory at once
 _ROWS = 256
@@ -112,8 +116,8 @@ def cross_val_probs(
     """
     codes, classes = number_labels(y)
     learner = probabilistic(learner)
-    shift = getattr(learner, "shift_invariant", False)
-    rows = check_samples(x, codes, classes, shift=shift)
+    array = check_samples(x, codes, classes)
+    rows = as_float32(array, shift=getattr(learner, "shift_invariant", False))
     learner_key = None
     if key is not None:
         key, learner_key = jax.random.split(key)
@@ -121,14 +125,19 @@ def cross_val_probs(
     return predict_folds(learner, rows, codes, len(classes), fold, learner_key)
 
 
-def check_samples(
-    x: Any, codes: np.ndarray, classes: np.ndarray, *, shift: bool = False
-) -> np.ndarray:
-    """Return float32 samples `[n, ...]`, finite, as many as labels of two classes.
+def cross_validated(learner: Any, table: Table, key: jax.Array | None) -> Predictions:
+    """Predict each fold of a table by a learner trained on the others."""
+    learner = probabilistic(learner)
+    codes, classes = table.codes, table.classes
+    probs = predict_folds(learner, table.samples, codes, len(classes), table.fold, key)
+    source = f"{plain_repr(learner)}, folds={table.folds}"
+    return Predictions(probs, codes, classes, source=source)
 
-    With `shift`, for learners that do not mind it, columns of a table that lie far from
-    zero are brought near to it first: float32 loses their differences.
-    """
+
+def check_samples(
+    x: Any, codes: np.ndarray, classes: np.ndarray
+) -> np.ndarray | jax.Array:
+    """Return samples `[n, ...]`, finite, as many as labels of two classes."""
     array = as_array("x", x)
     if array.ndim == 2 or array.dtype == object:
         array = check_features("x", x)  # a table names its columns in errors
@@ -139,6 +148,15 @@ def check_samples(
     if (codes == codes[0]).all():
         refuse_one_class("y", classes[codes[:1]])
     check_concrete("x", jnp.zeros(()))  # inside jit all is traced
+    return array
+
+
+def as_float32(array: np.ndarray | jax.Array, *, shift: bool = False) -> np.ndarray:
+    """Return checked samples as float32; refuse numbers too large for it.
+
+    With `shift`, for learners that do not mind it, columns of a table that lie far from
+    zero are brought near to it first: float32 loses their differences.
+    """
     if shift and array.ndim == 2:
         array = np.asarray(array)
         zero = origin(array)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +28,29 @@ _FEW = 20  # labels that may all differ by chance
 _ENTRIES = 1 << 17  # of a block: 1 MB, which fits a core's second-level cache
 
 
-def blocks(probs: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the rows of probabilities in blocks that stay in cache."""
-    rows = max(1, _ENTRIES // probs.shape[1])
-    for start in range(0, len(probs), rows):
-        part = slice(start, min(start + rows, len(probs)))
-        yield part, np.ascontiguousarray(probs[part])
+class Predictions(NamedTuple):
+    """Out-of-sample probabilities, and labels by the numbers of their columns.
+
+    Attributes:
+        probs: `[n, K]`.
+        codes: The column of each label, `[n]`.
+        classes: The class of each column, `[K]`.
+        members: Probabilities by each of the models that `probs` combine; None if they
+            come from one model.
+        source: The model, for people.
+    """
+
+    probs: np.ndarray
+    codes: np.ndarray
+    classes: np.ndarray
+    members: tuple[np.ndarray, ...] | None = None
+    source: str = "pred_probs"
+
+
+def row_blocks(probs: np.ndarray) -> list[slice]:
+    """Return slices of the rows of probabilities, in blocks that stay in cache."""
+    n, rows = len(probs), max(1, _ENTRIES // probs.shape[1])
+    return [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
 
 
 def check_probs(pred_probs: npt.ArrayLike) -> np.ndarray:
@@ -63,7 +79,8 @@ def check_probs(pred_probs: npt.ArrayLike) -> np.ndarray:
         probs = probs.astype(np.float32 if half else np.float64)
     elif probs.dtype.itemsize < 4 or not probs.dtype.isnative:
         probs = probs.astype(np.float32 if probs.dtype.itemsize < 8 else np.float64)
-    for part, block in blocks(probs):
+    for part in row_blocks(probs):
+        block = np.ascontiguousarray(probs[part])
         # Neither holds where one of them is NaN.
         if not (block.min() >= -CLOSE and block.max() <= 1 + CLOSE):
             check_finite("pred_probs", probs)
@@ -95,8 +112,8 @@ def number_labels(
     labels = np.asarray(as_labels("y", y))
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f"y must be labels of shape [n], got {labels.shape}")
-    if classes is None and _are_columns(labels, n_classes):
-        return labels.astype(np.intp), np.arange(n_classes or 0)
+    if classes is None and n_classes is not None and _are_columns(labels, n_classes):
+        return labels.astype(np.intp), np.arange(n_classes)
     if labels.dtype == bool and n_classes == 2 and classes is None:
         return labels.astype(np.intp), np.array([False, True])
     if labels.dtype == object:
@@ -141,11 +158,10 @@ def number_labels(
     return codes, known
 
 
-def _are_columns(labels: np.ndarray, n_classes: int | None) -> bool:
+def _are_columns(labels: np.ndarray, n_classes: int) -> bool:
     """Return whether labels are numbers of columns."""
-    if n_classes is None or labels.dtype.kind not in "iu":
-        return False
-    return bool(labels.min() >= 0 and labels.max() < n_classes)
+    whole = labels.dtype.kind in "iu"
+    return bool(whole and labels.min() >= 0 and labels.max() < n_classes)
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:
@@ -155,10 +171,10 @@ def _plain(labels: np.ndarray) -> np.ndarray:
     return labels
 
 
-def probs_and_labels(
+def check_predictions(
     pred_probs: npt.ArrayLike, y: npt.ArrayLike, classes: Any = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return checked probabilities `[n, K]`, codes `[n]` and classes `[K]`.
+) -> Predictions:
+    """Return checked probabilities and labels.
 
     Columns of a table are matched to labels by name, in any order.
 
@@ -174,7 +190,7 @@ def probs_and_labels(
         probs = probs[:, order]
     codes, known = number_labels(y, probs.shape[1], classes)
     check_same_length("pred_probs", probs, "y", codes)
-    return probs, codes, known
+    return Predictions(probs, codes, known)
 
 
 def _match_columns(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from jaxsel._show import compared
 
-from ._inputs import CLOSE, blocks, probs_and_labels
+from ._inputs import CLOSE, Predictions, check_predictions, row_blocks
 
 _LEAST = 2e-6  # least threshold: above `CLOSE`, the tolerance of equality
 _NOTHING = 2.0  # the threshold of a class without samples: more than any probability
@@ -69,6 +69,8 @@ class ProbabilitySummary(NamedTuple):
         peak: Its probability, `[n]`.
         guess: The class that it is confidently counted as; -1 for none, `[n]`.
         thresholds: `[K]`.
+        order: Rows class by class, `[n]`.
+        starts: Where each class starts in `order`, `[K + 1]`.
     """
 
     self_confidence: np.ndarray
@@ -76,6 +78,8 @@ class ProbabilitySummary(NamedTuple):
     peak: np.ndarray
     guess: np.ndarray
     thresholds: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
 
 
 def confident_joint(
@@ -106,19 +110,22 @@ def confident_joint(
         Northcutt, Jiang and Chuang, Confident learning: estimating uncertainty in
         dataset labels, JAIR 70, 2021, equations 1 to 3.
     """
-    probs, codes, known = probs_and_labels(pred_probs, y, classes)
-    return joint_of(summarise(probs, codes), codes, known)
+    predictions = check_predictions(pred_probs, y, classes)
+    return joint_of(summarise(predictions), predictions)
 
 
-def summarise(probs: np.ndarray, codes: np.ndarray) -> ProbabilitySummary:
+def summarise(predictions: Predictions) -> ProbabilitySummary:
     """Summarise each sample's probabilities in one pass."""
+    probs, codes = predictions.probs, predictions.codes
     n, classes = probs.shape
     self_confidence = probs[np.arange(n), codes]
-    bounds = class_thresholds(self_confidence, codes, classes)
+    order, starts = grouped(codes, classes)
+    bounds = class_thresholds(self_confidence, order, starts)
     least = bounds - CLOSE
     top, guess = np.empty(n, np.intp), np.empty(n, np.intp)
     peak = np.empty(n, probs.dtype)
-    for part, block in blocks(probs):
+    for part in row_blocks(probs):
+        block = np.ascontiguousarray(probs[part])
         best = block.argmax(axis=1)
         high = block[np.arange(len(block)), best]
         counted = best.copy()
@@ -127,7 +134,7 @@ def summarise(probs: np.ndarray, codes: np.ndarray) -> ProbabilitySummary:
         if unsure.size:
             counted[unsure] = _counted(block[unsure] >= least, best[unsure])
         top[part], peak[part], guess[part] = best, high, counted
-    return ProbabilitySummary(self_confidence, top, peak, guess, bounds)
+    return ProbabilitySummary(self_confidence, top, peak, guess, bounds, order, starts)
 
 
 def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -142,12 +149,13 @@ def _counted(confident: np.ndarray, best: np.ndarray) -> np.ndarray:
     return counted
 
 
-def class_thresholds(own: np.ndarray, codes: np.ndarray, classes: int) -> np.ndarray:
-    """Return the mean of each class's own probabilities, `[K]`; 2 of no samples."""
-    order, starts = grouped(codes, classes)
-    own = own[order]
+def class_thresholds(
+    self_confidence: np.ndarray, order: np.ndarray, starts: np.ndarray
+) -> np.ndarray:
+    """Return the mean self-confidence of each class, `[K]`; 2 of no samples."""
+    by_class = self_confidence[order]
     means = [
-        np.mean(own[start:stop]) if stop > start else _NOTHING
+        np.mean(by_class[start:stop]) if stop > start else _NOTHING
         for start, stop in zip(starts[:-1], starts[1:], strict=True)
     ]
     return np.maximum(np.array(means), _LEAST)
@@ -161,11 +169,9 @@ def grouped(codes: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(short, kind="stable"), np.append(0, np.cumsum(counts))
 
 
-def joint_of(
-    summary: ProbabilitySummary, codes: np.ndarray, known: np.ndarray
-) -> ConfidentJoint:
+def joint_of(summary: ProbabilitySummary, predictions: Predictions) -> ConfidentJoint:
     """Return the confident joint of a summary of the probabilities."""
-    size = len(known)
+    codes, size = predictions.codes, len(predictions.classes)
     sure = summary.guess >= 0
     places = summary.guess[sure] * size + codes[sure]
     table = np.bincount(places, minlength=size * size).reshape(size, size)
@@ -180,7 +186,7 @@ def joint_of(
         noise_matrix=noise,
         inverse_noise_matrix=inverse,
         prior=prior,
-        classes=known,
+        classes=predictions.classes,
     )
 
 
@@ -199,6 +205,25 @@ def calibrate(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # order of this sum: it is cleanlab's.
     scaled = scaled / np.maximum(scaled.sum(), _TINY) * labels.sum()
     return round_rows(scaled.T)
+
+
+def to_prune(counts: np.ndarray, min_per_class: int, noise_share: float) -> np.ndarray:
+    """Return how many labels to suspect, `[K, K]`: true classes first, then given ones.
+
+    The diagonal says how many are right: at least `min_per_class`, taken evenly from
+    the wrong ones that there are.
+    """
+    table = counts.T.astype(float)
+    right = table.diagonal().copy()
+    kept = np.maximum(right, min_per_class)
+    wrong = np.maximum(np.count_nonzero(counts.T, axis=0) - 1, 1)
+    table = np.maximum(table - (kept - right) / wrong, 0)
+    np.fill_diagonal(table, kept)
+    # Labels that are not pruned count as right, so that columns keep their sums.
+    less = table * noise_share
+    np.fill_diagonal(less, kept)
+    np.fill_diagonal(less, kept + (table - less).sum(axis=0))
+    return round_rows(less.astype(np.int64))
 
 
 def round_rows(matrix: np.ndarray) -> np.ndarray:

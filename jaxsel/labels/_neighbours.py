@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from operator import itemgetter
 from typing import NamedTuple
 
 import jax
@@ -11,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._checks import as_array, check_count, check_features, check_positive
-from jaxsel._chunk import chunk_slices
 from jaxsel._progress import track
 from jaxsel._show import compared
 from jaxsel._typed import jit
 from jaxsel.neighbors import (
+    METRICS,
     Metric,
     distances,
     prepare_features,
@@ -25,7 +27,13 @@ from jaxsel.neighbors import (
 
 from ._inputs import number_labels
 
+_LOG = logging.getLogger(__name__)
+
+NEIGHBOURS = (5, 10, 20, 50, 100)
+SHARPNESS = (0.0, 1.0, 3.0)
+_TRIED = 1024  # samples on which metrics are compared
 _ENTRIES = 1 << 22  # distances in memory at once
+_SEARCH = 1e12  # multiply-adds of a search for neighbours that is made unasked
 
 
 class Near(NamedTuple):
@@ -34,10 +42,12 @@ class Near(NamedTuple):
     Attributes:
         distances: `[n, k]` float64; squares of lengths for "l2", 1 - cos for "cosine".
         indices: `[n, k]`.
+        metric: "l2" or "cosine".
     """
 
     distances: np.ndarray
     indices: np.ndarray
+    metric: Metric
 
 
 @compared
@@ -97,15 +107,14 @@ def conflicting_duplicates(
             f"x and y must have the same length, got {len(rows)} and {len(codes)}"
         )
     check_positive("share", share, zero=True)
+    k = check_count("k", k)
     near = nearest_others(np.asarray(rows), k, metric=metric, progress=progress)
-    return conflicts(near, codes, share=share, metric=metric)
+    return conflicts(near, codes, share=share)
 
 
-def conflicts(
-    near: Near, codes: np.ndarray, *, share: float, metric: Metric
-) -> Duplicates:
+def conflicts(near: Near, codes: np.ndarray, *, share: float) -> Duplicates:
     """Return the near-duplicates with different labels among neighbours."""
-    lengths = np.sqrt(near.distances) if metric == "l2" else near.distances
+    lengths = np.sqrt(near.distances) if near.metric == "l2" else near.distances
     radius = share * float(np.median(lengths[:, 0]))
     row, column = np.nonzero(
         (lengths <= radius) & (codes[:, None] != codes[near.indices])
@@ -115,6 +124,50 @@ def conflicts(
     far = lengths[row, column][first]
     order = np.lexsort((pairs[:, 1], pairs[:, 0], far))
     return Duplicates(pairs=pairs[order], distances=far[order], radius=radius)
+
+
+def affordable_neighbours(
+    x: np.ndarray,
+    codes: np.ndarray,
+    *,
+    k: int,
+    metric: Metric | None,
+    progress: bool,
+) -> Near | None:
+    """Find the k nearest others of each sample, unless there are too many samples.
+
+    Args:
+        x: Samples on one scale, `[n, ...]`.
+        codes: Labels, `[n]`.
+        k: Number of neighbours.
+        metric: None takes the distance by which neighbours predict labels better.
+        progress: Whether to show a bar.
+    """
+    flat = x.reshape(len(x), -1)
+    if float(len(flat)) ** 2 * flat.shape[1] > _SEARCH:
+        _LOG.info("too many samples to look for neighbours and duplicates")
+        return None
+    if metric is None:
+        near = likelier_neighbours(flat, codes, int(codes.max()) + 1)
+        rows, wide = near.indices.shape
+        if rows == len(flat) and wide >= min(k, len(flat) - 1):
+            return Near(near.distances[:, :k], near.indices[:, :k], near.metric)
+        metric = near.metric
+    return nearest_others(flat, k, metric=metric, progress=progress)
+
+
+def likelier_neighbours(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Near:
+    """Find neighbours by the distance that predicts some of the labels better.
+
+    Returns:
+        Neighbours of at most 1024 samples, evenly spaced; of all where there are fewer.
+    """
+    rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
+    tried: list[tuple[float, Near]] = []
+    for metric in METRICS:
+        near = nearest_others(x, max(NEIGHBOURS), metric=metric, rows=rows)
+        tried.append((best_votes(near, codes, n_classes, rows).loss, near))
+    return min(tried, key=itemgetter(0))[1]
 
 
 def nearest_others(
@@ -140,19 +193,21 @@ def nearest_others(
     n = len(x)
     if n < 2:
         raise ValueError(f"x must have two samples or more, got {n}")
-    k = min(check_count("k", k), n - 1)
+    k = min(k, n - 1)
     (points,) = prepare_features(x, metric=metric)
     points = points.astype(jnp.float32)
     norms = squared_norms(points)
     rows = np.arange(n) if rows is None else rows
     size = min(len(rows), max(1, _ENTRIES // n))
     indices: list[np.ndarray] = []
-    parts = [*chunk_slices(len(rows), size)]
-    for part in track(parts, progress=progress, label="neighbours"):
-        start = min(part.start, len(rows) - size)  # one shape, one compilation
-        queries = rows[start : start + size].astype(np.int32)
+    starts = range(0, len(rows), size)
+    if progress:
+        starts = track(starts, progress=True, label="neighbours")
+    for start in starts:
+        first = min(start, len(rows) - size)  # one shape, one compilation
+        queries = rows[first : first + size].astype(np.int32)
         near = _search(points, norms, jnp.asarray(queries), k=k, metric=metric)
-        indices.append(np.asarray(near)[part.start - start :])
+        indices.append(np.asarray(near)[start - first :])
     return _settled(x, rows, np.concatenate(indices), metric)
 
 
@@ -181,7 +236,9 @@ def _settled(
         wide = flat.astype(np.float64)
         size = np.sqrt((wide * wide).sum(1, keepdims=True))
         flat = wide / np.where(size > 0, size, 1)
-    for part in chunk_slices(n, max(1, (1 << 20) // (k * flat.shape[1]))):
+    size = max(1, (1 << 20) // (k * flat.shape[1]))
+    for start in range(0, n, size):
+        part = slice(start, start + size)
         centres = flat[rows[part]].astype(np.float64)[:, None]
         offsets = centres - flat[indices[part]].astype(np.float64)
         lengths[part] = np.einsum("ikd,ikd->ik", offsets, offsets)
@@ -192,8 +249,50 @@ def _settled(
             lengths[part][zero] = 1
     order = np.lexsort((indices, lengths))
     return Near(
-        np.take_along_axis(lengths, order, 1), np.take_along_axis(indices, order, 1)
+        np.take_along_axis(lengths, order, 1),
+        np.take_along_axis(indices, order, 1),
+        metric,
     )
+
+
+class Votes(NamedTuple):
+    """Shares of classes among neighbours.
+
+    Attributes:
+        loss: Mean cross-entropy of the labels, in nats.
+        k: Number of neighbours.
+        sharpness: See `votes`.
+        shares: `[m, K]`.
+    """
+
+    loss: float
+    k: int
+    sharpness: float
+    shares: np.ndarray
+
+
+def best_votes(
+    near: Near, codes: np.ndarray, n_classes: int, rows: np.ndarray
+) -> Votes:
+    """Return the votes of the least loss, over `NEIGHBOURS` and `SHARPNESS`.
+
+    Args:
+        near: Neighbours of `rows`.
+        codes: Labels of all samples, `[n]`.
+        n_classes: Number of classes.
+        rows: `[m]`.
+    """
+    right = np.arange(len(rows)), codes[rows]
+
+    def vote(k: int, sharpness: float) -> Votes:
+        shares = votes(near, codes, n_classes, k=k, sharpness=sharpness)
+        loss = -float(np.mean(np.log(shares[right])))
+        return Votes(loss, k, sharpness, shares)
+
+    counts = sorted({min(k, near.indices.shape[1]) for k in NEIGHBOURS})
+    # One by one: all of them together may not fit memory.
+    tried = (vote(k, sharpness) for k in counts for sharpness in SHARPNESS)
+    return min(tried, key=itemgetter(0))
 
 
 def votes(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._inputs import probs_and_labels
+from ._inputs import check_predictions
 from ._noise_model import NoiseModel, fit_noise
 
 
@@ -89,6 +89,7 @@ def estimate_noise(
         noisy labels by importance reweighting, TPAMI 38(3), 2016: rates of flips are
         identified where P(label | x) is extreme. The prior is ours.
     """
-    probs, codes, known = probs_and_labels(pred_probs, y, classes)
-    model = fit_noise([probs], codes)
-    return LabelNoise.of(model, known, model.wrong([probs], codes))
+    predictions = check_predictions(pred_probs, y, classes)
+    members, codes = [predictions.probs], predictions.codes
+    model = fit_noise(members, codes)
+    return LabelNoise.of(model, predictions.classes, model.wrong(members, codes))

@@ -10,7 +10,7 @@ from scipy import special
 
 from jaxsel._checks import as_array, check_choice, check_finite, check_same_length
 
-from ._inputs import blocks, probs_and_labels
+from ._inputs import Predictions, check_predictions, row_blocks
 from ._joint import ProbabilitySummary
 
 Quality = Literal["normalized_margin", "self_confidence", "confidence_weighted_entropy"]
@@ -49,17 +49,14 @@ def label_scores(
         label errors, ICML DataPerf 2022.
     """
     check_choice("rank_by", rank_by, QUALITIES)
-    probs, codes, _ = probs_and_labels(pred_probs, y, classes)
-    return quality(probs, codes, rank_by)
+    return quality(check_predictions(pred_probs, y, classes), rank_by)
 
 
 def quality(
-    probs: np.ndarray,
-    codes: np.ndarray,
-    method: str,
-    summary: ProbabilitySummary | None = None,
+    predictions: Predictions, method: str, summary: ProbabilitySummary | None = None
 ) -> np.ndarray:
-    """Return the scores of arguments that are checked; see `label_scores`."""
+    """Return the scores of checked predictions; see `label_scores`."""
+    probs, codes = predictions.probs, predictions.codes
     if method == "self_confidence":
         return (
             probs[np.arange(len(codes)), codes]
@@ -68,7 +65,8 @@ def quality(
         )
     wide = method == "confidence_weighted_entropy"
     scores = np.empty(len(codes), np.float64 if wide else probs.dtype)
-    for part, block in blocks(probs):
+    for part in row_blocks(probs):
+        block = np.ascontiguousarray(probs[part])
         rows, given = np.arange(len(block)), codes[part]
         own = block[rows, given]
         if method == "normalized_margin":

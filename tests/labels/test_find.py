@@ -9,7 +9,7 @@ from scipy import optimize
 
 import jaxsel
 from jaxsel import data, labels, tables, value
-from jaxsel.labels import _find, _pool
+from jaxsel.labels import _neighbours, _pool, _rank
 from jaxsel.labels._columns import on_one_scale
 
 
@@ -115,7 +115,7 @@ def test_rankings_are_fused(digits, errors, monkeypatch):
     x, y, wrong = digits
     options = {"pred_probs": errors.pred_probs, "key": jax.random.key(0)}
     # Quicker than the default learner's bags.
-    monkeypatch.setattr(_find.value, "LogisticRegression", value.GaussianNB)
+    monkeypatch.setattr(_rank.value, "LogisticRegression", value.GaussianNB)
     names = ("self_confidence", "knn_shapley", "data_oob")
     found = {n: jaxsel.find_label_errors(x, y, rank_by=n, **options) for n in names}
     for each in found.values():
@@ -124,6 +124,26 @@ def test_rankings_are_fused(digits, errors, monkeypatch):
     fused = jaxsel.find_label_errors(x, y, rank_by=names, **options)
     wanted = labels.fuse_ranks(*(found[name].scores for name in names))
     np.testing.assert_allclose(fused.scores, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", labels.RANKINGS)
+def test_rankings_check_their_needs(name):
+    """Before any model is trained; each ranks wrong labels low."""
+    ranking = _rank.RANKINGS_BY_NAME[name]
+    x = np.random.default_rng(0).normal(size=(40, 2)) + 9 * (np.arange(40)[:, None] % 2)
+    y = np.arange(40) % 2
+    y[:2] = 1, 0
+    options = {"rank_by": name, "learner": value.GaussianNB()}
+    if ranking.samples:
+        with pytest.raises(ValueError, match=f"x must be given for rank_by {name!r}"):
+            labels.find_label_errors(None, y, pred_probs=np.eye(2)[y], rank_by=name)
+    if ranking.draws:
+        with pytest.raises(ValueError, match=f"key must be given for rank_by {name!r}"):
+            labels.find_label_errors(x, y, **options)
+        options["key"] = jax.random.key(0)
+    result = labels.find_label_errors(x, y, **options)
+    assert sorted(np.argsort(result.scores)[:2].tolist()) == [0, 1]
+    assert 0 <= result.scores.min() <= result.scores.max() <= 1
 
 
 @pytest.mark.left_out
@@ -300,7 +320,7 @@ def test_a_chapter_on_clean_labels_says_so():
 @pytest.mark.every(2)
 def test_neighbours_are_searched_unasked_where_that_is_cheap(limit, monkeypatch):
     """Of 60 samples of two features: 60 * 60 * 2 multiply-adds."""
-    monkeypatch.setattr(_find, "_SEARCH", limit)
+    monkeypatch.setattr(_neighbours, "_SEARCH", limit)
     x = np.random.default_rng(0).normal(size=(60, 2))
     found = jaxsel.find_label_errors(x, (x[:, 0] > 0).astype(int))
     assert ("metric=" in found.method) == (limit == 7200)

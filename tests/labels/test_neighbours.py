@@ -6,7 +6,7 @@ from sklearn.metrics import pairwise_distances
 
 import jaxsel
 from jaxsel import labels
-from jaxsel.labels import _blend, _columns, _find, _neighbours
+from jaxsel.labels import _columns, _neighbours, _rank, _table
 
 
 def cloud(n=60, d=4, seed=0):
@@ -71,9 +71,25 @@ def test_the_likelier_metric():
     angle = y + 0.1 * rng.normal(size=120)
     length = np.exp(2 * rng.normal(size=120))
     rays = length[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
-    assert _blend.likelier_metric(rays, y, 2)[0] == "cosine"
+    assert _neighbours.likelier_neighbours(rays, y, 2).metric == "cosine"
     rings = (1 + y)[:, None] * np.stack([np.cos(10 * length), np.sin(10 * length)], 1)
-    assert _blend.likelier_metric(rings, y, 2)[0] == "l2"
+    assert _neighbours.likelier_neighbours(rings, y, 2).metric == "l2"
+
+
+@pytest.mark.parametrize("k", [7, 110, 200])
+@pytest.mark.parametrize("metric", [None, "cosine"])
+def test_neighbours_of_a_table(k, metric):
+    """As many as asked, although distances are compared by at most 100."""
+    x, y = cloud(n=130)
+    far = np.array([1e9, 0, 0, 0])
+    options = _table.TableOptions(5, None, k, metric, progress=False)
+    table = _table.Table.of(x + far, y, np.arange(3), options)
+    # float64 has the digits that float32 loses.
+    np.testing.assert_allclose(table.rows, _columns.on_one_scale(x), atol=1e-6)
+    wanted = _neighbours.nearest_others(table.rows, k, metric=table.metric)
+    np.testing.assert_array_equal(table.near.indices, wanted.indices)
+    assert table.near.indices.shape == (130, min(k, 129))
+    assert table.near.metric == table.metric == (metric or table.metric)
 
 
 def test_hinges():
@@ -127,7 +143,7 @@ def test_knn_shapley_between_folds():
     """Against values on each fold, averaged by hand."""
     x, y = cloud()
     fold = labels.deal_folds(y, folds=3)
-    found = _find.between_folds(x, y, fold, "l2")
+    found = _rank.between_folds(x, y, fold, "l2")
     wanted = np.zeros(len(y))
     for i in range(len(y)):
         total, count = 0.0, 0
