@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,11 +33,15 @@ from ._limits import Limits
 from ._local import run_local
 from ._private import temporary_folder
 from ._session import run
-from ._toml import GIB, check_rendezvous
+from ._toml import GIB, LONGEST, SHORTEST, check_rendezvous
 from .engines import ENGINES
+
+if TYPE_CHECKING:
+    from ._result import Result
 
 Party = Literal["model-owner", "data-owner"]
 PARTIES: tuple[Party, ...] = ("model-owner", "data-owner")
+_FREE_PORT = "tcp://127.0.0.1:0"
 
 
 def run_selection(
@@ -134,6 +138,88 @@ def run_selection(
         SessionError: If another party stopped, is gone, or does not agree; if a role
             failed, when all run here.
     """
+    _check_roles(role, engine, rendezvous, parties, certificates)
+    if leak not in LEAKS:
+        raise ValueError(f"leak must be one of {', '.join(LEAKS)}, got {leak!r}")
+    if not name.strip():
+        raise ValueError(f"name must not be empty, got {name!r}")
+    check_count("seed", seed, minimum=0)
+    check_count("memory", memory)
+    if not SHORTEST <= timeout <= LONGEST:
+        raise ValueError(
+            f"timeout must be from {SHORTEST} to {LONGEST} seconds, got {timeout}"
+        )
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    if deliver and output is None and role != "data-owner":
+        raise ValueError("output must be given with deliver: the rows lie there")
+    published, proxies = _parts(phased)
+    session = Session(
+        name=name,
+        seed=seed,
+        engine=engine,
+        leak=leak,
+        deliver=bool(deliver),
+        rendezvous=rendezvous or _FREE_PORT if engine == "crypten" else None,
+        samples=published.n,
+        exclude=published.bootstrap,
+        timeout=float(timeout),
+    )
+    options: dict[str, Any] = {
+        "test_only_first_party": test_only_first_party,
+        "force": force,
+        "progress": progress,
+        "notice": notice,
+        "python": python,
+    }
+    shared: dict[str, Any] = {
+        "memory": memory,
+        "certificates": None if certificates is None else Path(certificates),
+        "measure": measure and output is not None,
+        "limits": limits or Limits(),
+    }
+    with temporary_folder("selection") as folder:
+        place, parts = folder if output is None else Path(output), {}
+        phases = _write_manifests(published, batch_size, folder)
+        if role != "data-owner":
+            parts["model_owner"] = ModelPart(
+                weights=_write_weights(proxies, folder),
+                output=place / "model-owner",
+                **shared,
+            )
+        if role != "model-owner":
+            parts["data_owner"] = DataPart(
+                inputs=_write_inputs(published, pool, base, folder),
+                deliver=_write_arrays(deliver, folder),
+                output=place / "data-owner",
+                pools=None if pools is None else Path(pools),
+                **shared,
+            )
+        config = Config(
+            session=session,
+            phases=phases,
+            appraisal=_appraisal(appraisal),
+            parties=parties,
+            **parts,
+        )
+        result = _run(role, config, options)
+    rows = np.array([*published.bootstrap, *result.rows], np.int32)
+    return Selection(
+        indices=jnp.asarray(rows),
+        weights=jnp.ones(len(rows), jnp.float32),
+        n_valid=jnp.asarray(len(rows), jnp.int32),
+        method=f"run_selection({len(phases)} phases)",
+    )
+
+
+def _check_roles(
+    role: str | None,
+    engine: str,
+    rendezvous: str | None,
+    parties: Parties | None,
+    certificates: str | os.PathLike[str] | None,
+) -> None:
+    """Raise unless the engine's parties can meet."""
     if role is not None and role not in PARTIES:
         raise ValueError(
             f"role must be one of {', '.join(PARTIES)}, or None for all, got {role!r}: "
@@ -141,8 +227,6 @@ def run_selection(
         )
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if leak not in LEAKS:
-        raise ValueError(f"leak must be one of {', '.join(LEAKS)}, got {leak!r}")
     if engine == "crypten":
         if role is not None or rendezvous is not None:
             check_rendezvous("rendezvous", rendezvous)
@@ -155,82 +239,13 @@ def run_selection(
         raise ValueError(
             f"parties and certificates must be given with role and engine {engine!r}"
         )
-    if not name.strip():
-        raise ValueError(f"name must not be empty, got {name!r}")
-    check_count("seed", seed, minimum=0)
-    check_count("memory", memory)
-    if not 5 <= timeout <= 86400 * 7:
-        raise ValueError(f"timeout must be from 5 to 604800 seconds, got {timeout}")
-    if batch_size is not None:
-        check_count("batch_size", batch_size)
-    if deliver and output is None and role != "data-owner":
-        raise ValueError("output must be given with deliver: the rows lie there")
-    published, proxies = _parts(phased)
-    with temporary_folder("selection") as folder:
-        place = folder if output is None else Path(output)
-        phases, parts = _write_manifests(published, batch_size, folder), {}
-        trusted = None if certificates is None else Path(certificates)
-        if role != "data-owner":
-            weights = _write_weights(proxies, folder)
-            parts["model_owner"] = ModelPart(
-                weights=weights,
-                output=place / "model-owner",
-                memory=memory,
-                certificates=trusted,
-                measure=measure and output is not None,
-                limits=limits or Limits(),
-            )
-        if role != "model-owner":
-            inputs = _write_inputs(published, pool, base, folder)
-            parts["data_owner"] = DataPart(
-                inputs=inputs,
-                deliver=_write_arrays(deliver, folder),
-                output=place / "data-owner",
-                memory=memory,
-                certificates=trusted,
-                pools=None if pools is None else Path(pools),
-                measure=measure and output is not None,
-                limits=limits or Limits(),
-            )
-        session = Session(
-            name=name,
-            seed=seed,
-            engine=engine,
-            leak=leak,
-            deliver=bool(deliver),
-            rendezvous=(
-                rendezvous or "tcp://127.0.0.1:0" if engine == "crypten" else None
-            ),
-            samples=published.n,
-            exclude=published.bootstrap,
-            timeout=float(timeout),
-        )
-        config = Config(
-            session=session,
-            phases=phases,
-            appraisal=_appraisal(appraisal),
-            parties=parties,
-            **parts,
-        )
-        options: dict[str, Any] = {
-            "test_only_first_party": test_only_first_party,
-            "force": force,
-            "progress": progress,
-            "notice": notice,
-            "python": python,
-        }
-        if role is None:
-            result = run_local(config, **options)
-        else:
-            result = run(role, config, **options)
-    assert result is not None  # only the third party has none
-    rows = np.array([*published.bootstrap, *result.rows], np.int32)
-    return Selection(
-        indices=jnp.asarray(rows),
-        weights=jnp.ones(len(rows), jnp.float32),
-        n_valid=jnp.asarray(len(rows), jnp.int32),
-        method=f"run_selection({len(phases)} phases)",
-    )
+
+
+def _run(role: Party | None, config: Config, options: dict[str, Any]) -> Result:
+    """Run one role, or all of them; return the result of an owner."""
+    if role is None:
+        return run_local(config, **options)
+    return cast("Result", run(role, config, **options))  # only a third party has none
 
 
 def _parts(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 GIB = 1 << 30
+SHORTEST, LONGEST = 5, 86400 * 7  # seconds of a wait
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(MiB|GiB)")
 _ADDRESS = re.compile(r"([\w.\-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")
 _RENDEZVOUS = re.compile(r"tcp://([\w.\-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")
@@ -153,8 +154,8 @@ def as_address(value: Any) -> str:
 
 def as_seconds(value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 5 <= value <= 86400 * 7:
-        raise ConfigError("seconds, from 5 to 604800")
+    if not number or not SHORTEST <= value <= LONGEST:
+        raise ConfigError(f"seconds, from {SHORTEST} to {LONGEST}")
     return float(value)
 
 
