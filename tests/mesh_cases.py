@@ -10,7 +10,7 @@ from flax import nnx
 import jaxsel
 from jaxsel import filter as filters, match, models, retrieve, value
 from jaxsel.data import open_rows
-from jaxsel.value._registry import ESTIMATORS
+from jaxsel.value._retrained import ESTIMATORS
 
 N, M, D = 24, 13, 3  # 24 is a multiple of 3, 4 and 8; 13 of none
 KEY = jax.random.key(0)

@@ -25,7 +25,7 @@ from waits import PATIENCE
 from jaxsel import _executor, value
 from jaxsel._types import Values
 from jaxsel.value import _run
-from jaxsel.value._registry import ESTIMATORS as REGISTRY
+from jaxsel.value._retrained import ESTIMATORS as REGISTRY
 
 from .games import Game, saturating
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxsel
 from jaxsel import Values, value
-from jaxsel.value._registry import ESTIMATORS
+from jaxsel.value._retrained import ESTIMATORS
 
 from . import cases
 from .games import Game, enumerate_values

@@ -18,7 +18,7 @@ from jaxsel import value
 from jaxsel._checkpoints import Checkpoints
 from jaxsel._types import Values
 from jaxsel.value import MaxSamples, _run
-from jaxsel.value._registry import ESTIMATORS as REGISTRY
+from jaxsel.value._retrained import ESTIMATORS as REGISTRY
 
 from .games import Game, saturating
 

@@ -13,7 +13,7 @@ from waits import PATIENCE
 
 from jaxsel import value
 from jaxsel.value import MaxSamples, data_oob
-from jaxsel.value._registry import ESTIMATORS
+from jaxsel.value._retrained import ESTIMATORS
 
 from . import retrain_cases as cases
 from .games import Compiled

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxsel import Values, value
-from jaxsel.value._registry import ESTIMATORS
+from jaxsel.value._retrained import ESTIMATORS
 
 from .games import Game, enumerate_values
 
