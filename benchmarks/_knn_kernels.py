@@ -19,6 +19,7 @@ from jaxsel.value import (
 )
 from jaxsel.value._accumulate import accumulate
 from jaxsel.value._hybrid import HEAD
+from jaxsel.value._options import Options
 
 from ._knn import Points
 
@@ -94,15 +95,7 @@ def _accumulated(
         y,
         x_val,
         points.y_val,  # which is cut into chunks on the host
-        metric="l2",
-        reduce="mean",
+        options=Options(),
         certified=certified,
         method="",
-        chunk_size=None,
-        mesh=None,
-        axis=None,
-        split="validation",
-        gather=True,
-        owners=None,
-        progress=False,
     )

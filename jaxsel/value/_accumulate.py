@@ -34,10 +34,11 @@ from jaxsel._owners import check_owners
 from jaxsel._progress import track
 from jaxsel._typed import jit
 from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Metric, squared_norms
+from jaxsel.neighbors import squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
 
-from ._plan import Kernel, Plan, Split, entries
+from ._options import Options
+from ._plan import Kernel, Plan, entries
 from ._provenance import counted
 from ._running import Running, fold_rows, merge_devices, start
 from ._split import ByTraining
@@ -51,17 +52,9 @@ def accumulate(
     x_val: np.ndarray | jax.Array,
     query: Any,
     *,
-    metric: Metric,
-    reduce: Reduce,
+    options: Options,
     certified: bool,
     method: str,
-    chunk_size: int | None,
-    mesh: jax.sharding.Mesh | None,
-    axis: str | None,
-    split: Split,
-    gather: bool,
-    owners: Any,
-    progress: bool,
 ) -> Values:
     """Map a kernel over all validation points and reduce its results.
 
@@ -73,21 +66,16 @@ def accumulate(
         train: Pytree of arrays `[n, ...]`: labels or targets.
         x_val: Validation features, `[m, d]`, checked.
         query: Pytree of NumPy arrays `[m, ...]`: one entry for each validation point.
-        metric: Distance.
-        reduce: "mean", "max" or None.
+        options: Metric, reduction, memory and devices: see `KnnOptions`.
         certified: Whether the kernel returns an error bound.
         method: Goes into the result.
-        chunk_size: Validation points at a time, or None to choose.
-        mesh: Devices to split points over, or None.
-        axis: Name of the axis of the mesh to split over, or None.
-        split: Which points to split: "validation" or "training".
-        gather: Whether to return the result whole, or split over the devices.
-        owners: The owner of each training point, by which to sum, or None.
-        progress: Whether to show a bar.
     """
+    metric, reduce, owners = options.metric, options.reduce, options.owners
+    split, gather = options.split, options.gather
     check_choice("reduce", reduce, ("mean", "max", None))
     check_choice("split", split, ("validation", "training"))
-    full_mesh, mesh = mesh, along(mesh, axis)
+    full_mesh, axis = options.mesh, options.axis
+    mesh = along(full_mesh, axis)
     devices = n_shards(mesh)
     if split == "training" and mesh is None:
         raise ValueError("split must be 'validation' without a mesh, got 'training'")
@@ -104,7 +92,7 @@ def accumulate(
         length = len(index)
         kernel, params = _Sums(kernel, length), (params, codes)
         method = f"{method[:-1]}, owners={length})"
-    plan = Plan(kernel, metric, reduce, certified, chunk_size, mesh)
+    plan = Plan(kernel, metric, reduce, certified, options.chunk_size, mesh)
     if mesh is not None and split == "training" and devices > 1:
         layout = ByTraining(plan, mesh, params, x, train, x_val)
     else:
@@ -112,7 +100,7 @@ def accumulate(
     state, result, every_row = layout.start(), None, []
     chunks = track(
         chunk_slices(m, layout.rows),
-        progress=progress,
+        progress=options.progress,
         label=method.partition("(")[0],
         total=-(-m // layout.rows),
     )

@@ -34,22 +34,22 @@ from jaxsel._aligned import row_index
 from jaxsel._checks import INT32, check_choice, check_count, check_row
 from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
-from jaxsel._types import Reduce, Values
+from jaxsel._types import Values
 from jaxsel.neighbors import Exact, Metric, argsort, to_length, unsort
 
 from ._accumulate import accumulate
-from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
+from ._distance_weights import TracedWeights, trace_weights
 from ._labels import make_labels
 from ._linear import Array, check_pair, describe
-from ._options import KnnOptions, Method, Ties, with_defaults
-from ._plan import Split, entries
+from ._options import KnnOptions, Options, knn_value
+from ._plan import entries
 from ._semivalue import reverse_sum, settled_argsort
 
 _MOST_BITS = 8
 _ROUNDINGS = 4 * 2.0**-24  # of each step of a recursion of convex combinations
 
 
-@with_defaults
+@knn_value
 def weighted_knn_shapley(
     x: Array,
     y: Array,
@@ -123,7 +123,7 @@ def weighted_knn_shapley(
         bits=check_count("bits", bits),
         reach=check_count("reach", reach),
         n_classes=n_classes,
-        **options,
+        options=Options(**options),
     )
 
 
@@ -137,25 +137,16 @@ def _values(
     bits: int,
     reach: int,
     n_classes: int | None,
-    metric: Metric,
-    ties: Ties,
-    reduce: Reduce,
-    method: Method,
-    weights: DistanceWeights | None,
-    chunk_size: int | None,
-    mesh: jax.sharding.Mesh | None,
-    axis: str | None,
-    split: Split,
-    gather: bool,
-    owners: Any,
-    progress: bool,
+    options: Options,
 ) -> Values:
-    check_choice("ties", ties, ("stable",))
+    metric, method = options.metric, options.method
+    weights, chunk_size = options.weights, options.chunk_size
+    check_choice("ties", options.ties, ("stable",))
     check_choice("method", method, ("exact", "hybrid"))
     if bits > _MOST_BITS:
         raise ValueError(f"bits must be from 1 to {_MOST_BITS}, got {bits}")
     index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     if not labels.binary:
         raise ValueError(
@@ -183,8 +174,7 @@ def _values(
         labels.train,
         x_val,
         labels.query,
-        metric=metric,
-        reduce=reduce,
+        options=dataclasses.replace(options, chunk_size=chunk_size),
         certified=method == "hybrid",
         method=describe(
             "weighted_knn_shapley",
@@ -196,13 +186,6 @@ def _values(
             n_classes=labels.n_classes,
             weights=weights,
         ),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        axis=axis,
-        split=split,
-        gather=gather,
-        owners=owners,
-        progress=progress,
     )
     if not bool(jnp.isfinite(values.values).all()):
         raise ValueError(

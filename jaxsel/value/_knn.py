@@ -12,12 +12,11 @@ from jaxsel._fingerprint import plain_repr
 from jaxsel._types import Values
 
 from ._linear import Array, linear_values
-from ._options import KnnOptions, with_defaults
+from ._options import KnnOptions, Options, knn_value
 from ._weights import (
     banzhaf_weights,
     beta_weights,
     loo_weights,
-    resolve_weights,
     shapley_weights,
     soft_shapley_offset,
     soft_shapley_weights,
@@ -26,7 +25,7 @@ from ._weights import (
 RankWeights = Sequence[float] | np.ndarray | Callable[[int, int], np.ndarray]
 
 
-@with_defaults
+@knn_value
 def knn_shapley(
     x: Array,
     y: Array,
@@ -110,11 +109,11 @@ def knn_shapley(
         x_val,
         y_val,
         k=k,
-        **options,
+        options=Options(**options),
     )
 
 
-@with_defaults
+@knn_value
 def knn_banzhaf(
     x: Array,
     y: Array,
@@ -155,11 +154,11 @@ def knn_banzhaf(
         x_val,
         y_val,
         k=k,
-        **options,
+        options=Options(**options),
     )
 
 
-@with_defaults
+@knn_value
 def knn_loo(
     x: Array,
     y: Array,
@@ -192,18 +191,11 @@ def knn_loo(
         [0.5 0.  0.  0.  0.  0. ]
     """
     return linear_values(
-        "knn_loo",
-        loo_weights,
-        x,
-        y,
-        x_val,
-        y_val,
-        k=k,
-        **options,
+        "knn_loo", loo_weights, x, y, x_val, y_val, k=k, options=Options(**options)
     )
 
 
-@with_defaults
+@knn_value
 def knn_beta_shapley(
     x: Array,
     y: Array,
@@ -256,11 +248,11 @@ def knn_beta_shapley(
         y_val,
         k=k,
         described=lambda _: {"alpha": alpha, "beta": beta},
-        **options,
+        options=Options(**options),
     )
 
 
-@with_defaults
+@knn_value
 def soft_knn_shapley(
     x: Array,
     y: Array,
@@ -314,11 +306,11 @@ def soft_knn_shapley(
         k=k,
         n_classes=n_classes,
         offset=soft_shapley_offset,
-        **options,
+        options=Options(**options),
     )
 
 
-@with_defaults
+@knn_value
 def knn_semivalue(
     x: Array,
     y: Array,
@@ -371,12 +363,12 @@ def knn_semivalue(
 
     return linear_values(
         "knn_semivalue",
-        lambda n, k: resolve_weights(rank_weights, n, k),
+        rank_weights if callable(rank_weights) else lambda n, k: rank_weights,
         x,
         y,
         x_val,
         y_val,
         k=k,
         described=described,
-        **options,
+        options=Options(**options),
     )

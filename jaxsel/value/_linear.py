@@ -13,17 +13,17 @@ from jaxsel import _native
 from jaxsel._aligned import align_columns, check_row_order, row_index
 from jaxsel._checks import INT32, check_choice, check_count, check_features
 from jaxsel._doubts import doubt_columns, doubt_neighbours, doubt_same
-from jaxsel._types import Reduce, Values
+from jaxsel._types import Values
 from jaxsel.neighbors import METRICS, Exact, Metric, to_length
 
 from ._accumulate import accumulate
 from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
 from ._labels import make_labels
-from ._options import Method, Ties
+from ._options import Method, Options, Ties
 from ._plan import Split
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
-from ._weights import rank_table
+from ._weights import check_weights, rank_table
 
 Array = npt.ArrayLike | jax.Array
 
@@ -33,25 +33,14 @@ NEGLIGIBLE = 1e-9
 
 def linear_values(
     name: str,
-    rank_weights: Callable[[int, int], np.ndarray],
+    rank_weights: Callable[[int, int], npt.ArrayLike],
     x: Array,
     y: Array,
     x_val: Array,
     y_val: Array,
     *,
     k: int,
-    metric: Metric,
-    ties: Ties,
-    reduce: Reduce,
-    method: Method,
-    weights: DistanceWeights | None,
-    chunk_size: int | None,
-    mesh: jax.sharding.Mesh | None,
-    axis: str | None,
-    split: Split,
-    gather: bool,
-    owners: Any,
-    progress: bool,
+    options: Options,
     n_classes: int | None = None,
     offset: Callable[[int, int, int], tuple[float, float]] | None = None,
     described: Callable[[np.ndarray], dict[str, Any]] | None = None,
@@ -61,17 +50,19 @@ def linear_values(
     `described` maps the rank weights `[n]` to options shown in the result's method.
     """
     k = check_count("k", k, maximum=INT32)
+    metric, ties, method = options.metric, options.ties, options.method
+    weights = options.weights
     check_choice("ties", ties, ("stable", "average"))
     check_choice("method", method, ("exact", "hybrid"))
     if method == "hybrid" and ties == "average":
         raise ValueError("method='hybrid' needs ties='stable', got 'average'")
     index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     doubt_same(x, labels.train, x_val, labels.query)
     n = len(x)
     doubt_neighbours(k, n)
-    omega = rank_weights(n, k)
+    omega = check_weights("rank_weights", rank_weights(n, k), n)
     form = _choose_form(omega, ties, method)
     table = rank_table(omega, running=form in ("tied", "hybrid"))
     if form == "top":
@@ -96,8 +87,7 @@ def linear_values(
         labels.train,
         x_val,
         labels.query,
-        metric=metric,
-        reduce=reduce,
+        options=options,
         certified=method == "hybrid",
         method=describe(
             name,
@@ -109,13 +99,6 @@ def linear_values(
             n_classes=labels.n_classes if offset else None,
             weights=weights,
         ),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        axis=axis,
-        split=split,
-        gather=gather,
-        owners=owners,
-        progress=progress,
     )
     check_weighted(values, weights)
     return dataclasses.replace(values, index=values.index or index)

@@ -1,9 +1,10 @@
 """The options that all KNN values share."""
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypedDict, get_type_hints
+from typing import Any, Literal, ParamSpec, TypedDict
 
 import jax
 import numpy.typing as npt
@@ -80,32 +81,31 @@ class KnnOptions(TypedDict, total=False):
     progress: bool
 
 
-DEFAULTS: KnnOptions = {
-    "metric": "l2",
-    "ties": "stable",
-    "reduce": "mean",
-    "method": "exact",
-    "weights": None,
-    "chunk_size": None,
-    "mesh": None,
-    "axis": None,
-    "split": "validation",
-    "gather": True,
-    "owners": None,
-    "progress": False,
-}
+@dataclasses.dataclass(frozen=True, eq=False)
+class Options:
+    """`KnnOptions` with the defaults of those that a call leaves out."""
+
+    metric: Metric = "l2"
+    ties: Ties = "stable"
+    reduce: Reduce = "mean"
+    method: Method = "exact"
+    weights: DistanceWeights | None = None
+    chunk_size: int | None = None
+    mesh: jax.sharding.Mesh | None = None
+    axis: str | None = None
+    split: Split = "validation"
+    gather: bool = True
+    owners: npt.ArrayLike | None = None
+    progress: bool = False
 
 
-def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
-    """Fill in the options that a call leaves out, and show all in the signature."""
+def knn_value(function: Callable[_P, Values]) -> Callable[_P, Values]:
+    """Show all options in the signature, and bring arguments to the host."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[:-1]  # the last one is **options
-    types = get_type_hints(KnnOptions)
     shared = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=types[name]
-        )
-        for name, value in DEFAULTS.items()
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(Options).parameters.values()
     ]
     keywords = [p.name for p in parameters + shared if p.kind is p.KEYWORD_ONLY]
     names = {*keywords, *signature.parameters}
@@ -127,8 +127,7 @@ def with_defaults(function: Callable[_P, Values]) -> Callable[_P, Values]:
             return value if stays and is_on(value, mesh) else whole(value)
 
         options: dict[str, Any] = {
-            **DEFAULTS,
-            **{name: bring(name, value) for name, value in kwargs.items()},
+            name: bring(name, value) for name, value in kwargs.items()
         }
         places = [first, *[""] * len(args)]
         given = [bring(*pair) for pair in zip(places, args, strict=False)]

@@ -29,18 +29,16 @@ from jaxsel._checks import (
 from jaxsel._doubts import doubt_neighbours, doubt_same
 from jaxsel._platform import take
 from jaxsel._show import brief
-from jaxsel._types import Reduce, Values
-from jaxsel.neighbors import Exact, Metric, Sort, unsort
+from jaxsel._types import Values
+from jaxsel.neighbors import Exact, Sort, unsort
 
 from ._accumulate import accumulate
-from ._distance_weights import DistanceWeights
 from ._linear import Array, check_pair, describe
-from ._options import KnnOptions, Method, Ties, with_defaults
-from ._plan import Split
+from ._options import KnnOptions, Options, knn_value
 from ._semivalue import reverse_sum, settled_argsort
 
 
-@with_defaults
+@knn_value
 def knn_regression_shapley(
     x: Array,
     t: Array,
@@ -85,7 +83,8 @@ def knn_regression_shapley(
         >>> print(values.bottom(1))
         [3]
     """
-    return _values(x, t, x_val, t_val, k=check_count("k", k, maximum=INT32), **options)
+    k = check_count("k", k, maximum=INT32)
+    return _values(x, t, x_val, t_val, k=k, options=Options(**options))
 
 
 def _values(
@@ -95,27 +94,19 @@ def _values(
     t_val: Array,
     *,
     k: int,
-    metric: Metric,
-    ties: Ties,
-    reduce: Reduce,
-    method: Method,
-    weights: DistanceWeights | None,
-    chunk_size: int | None,
-    mesh: jax.sharding.Mesh | None,
-    axis: str | None,
-    split: Split,
-    gather: bool,
-    owners: Any,
-    progress: bool,
+    options: Options,
 ) -> Values:
-    check_choice("ties", ties, ("stable",))
-    check_choice("method", method, ("exact",))
-    if weights is not None:
+    metric = options.metric
+    check_choice("ties", options.ties, ("stable",))
+    check_choice("method", options.method, ("exact",))
+    if options.weights is not None:
         raise ValueError(
             "weights must be None: knn_regression_shapley does not weight by distance"
         )
     index = row_index(x)
-    x, x_val = check_pair(x, t, x_val, t_val, metric, split=split, names=("t", "t_val"))
+    x, x_val = check_pair(
+        x, t, x_val, t_val, metric, split=options.split, names=("t", "t_val")
+    )
     targets = []
     for name, value, rows_name, rows in (
         ("t", t, "x", x),
@@ -137,17 +128,9 @@ def _values(
         targets[0],
         x_val,
         targets[1],
-        metric=metric,
-        reduce=reduce,
+        options=options,
         certified=False,
         method=describe("knn_regression_shapley", k=k, metric=metric),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        axis=axis,
-        split=split,
-        gather=gather,
-        owners=owners,
-        progress=progress,
     )
     return dataclasses.replace(values, index=values.index or index)
 

@@ -16,22 +16,21 @@ import numpy.typing as npt
 from jaxsel._aligned import row_index
 from jaxsel._checks import check_choice, check_positive
 from jaxsel._doubts import doubt_same
-from jaxsel._types import Reduce, Values
+from jaxsel._types import Values
 from jaxsel.neighbors import Metric
 
 from ._accumulate import accumulate
 from ._ball import make_ball
-from ._distance_weights import DistanceWeights, trace_weights
+from ._distance_weights import trace_weights
 from ._labels import make_labels
 from ._linear import Array, Gains, check_pair, check_weighted, describe
-from ._options import KnnOptions, Method, Ties, with_defaults
-from ._plan import Split
+from ._options import KnnOptions, Options, knn_value
 from ._threshold_kernel import Marks, OfCounts, Threshold, harmonic_numbers
 
 _COUNTED = 1 << 24  # pairs of points whose marks are in memory at once
 
 
-@with_defaults
+@knn_value
 def threshold_knn_shapley(
     x: Array,
     y: Array,
@@ -93,7 +92,7 @@ def threshold_knn_shapley(
         radius=radius,
         n_classes=n_classes,
         counts=counts,
-        **options,
+        options=Options(**options),
     )
 
 
@@ -106,23 +105,13 @@ def _values(
     radius: float,
     n_classes: int | None,
     counts: npt.ArrayLike | None,
-    metric: Metric,
-    ties: Ties,
-    reduce: Reduce,
-    method: Method,
-    weights: DistanceWeights | None,
-    chunk_size: int | None,
-    mesh: jax.sharding.Mesh | None,
-    axis: str | None,
-    split: Split,
-    gather: bool,
-    owners: Any,
-    progress: bool,
+    options: Options,
 ) -> Values:
-    check_choice("ties", ties, ("stable", "average"))
-    check_choice("method", method, ("exact", "hybrid"))
+    metric, weights = options.metric, options.weights
+    check_choice("ties", options.ties, ("stable", "average"))
+    check_choice("method", options.method, ("exact", "hybrid"))
     index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=split)
+    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
     labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
     doubt_same(x, labels.train, x_val, labels.query)
     traced, captured = trace_weights(weights, len(x))
@@ -150,8 +139,7 @@ def _values(
         labels.train,
         x_val,
         query,
-        metric=metric,
-        reduce=reduce,
+        options=options,
         certified=False,
         method=describe(
             "threshold_knn_shapley",
@@ -161,13 +149,6 @@ def _values(
             weights=weights,
             counts=None if counts is None else "given",
         ),
-        chunk_size=chunk_size,
-        mesh=mesh,
-        axis=axis,
-        split=split,
-        gather=gather,
-        owners=owners,
-        progress=progress,
     )
     check_weighted(values, weights)
     if counts is not None and not bool(jnp.isfinite(values.values).all()):
@@ -237,6 +218,9 @@ def threshold_counts(
     if not labels.binary:
         raise ValueError("y and y_val must be labels, got class probabilities")
     ball = make_ball(x, x_val, radius, metric)
+    options = Options(
+        metric=metric, reduce=None, chunk_size=chunk_size, mesh=mesh, axis=axis
+    )
     counts: list[np.ndarray] = []
     rows = max(1, _COUNTED // len(x))
     for start in range(0, len(x_val), rows):
@@ -248,17 +232,9 @@ def threshold_counts(
             labels.train,
             x_val[part],
             labels.query[part],
-            metric=metric,
-            reduce=None,
+            options=options,
             certified=False,
             method="threshold_counts",
-            chunk_size=chunk_size,
-            mesh=mesh,
-            axis=axis,
-            split="validation",
-            gather=True,
-            owners=None,
-            progress=False,
         )
         rows_of = np.asarray(marks.values)
         counts.append(np.stack([(rows_of == 2).sum(1), (rows_of == 1).sum(1)], axis=1))

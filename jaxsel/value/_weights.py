@@ -254,12 +254,6 @@ def check_weights(name: str, weights: Any, n: int | None = None) -> np.ndarray:
     return array
 
 
-def resolve_weights(rank_weights: object, n: int, k: int) -> np.ndarray:
-    """Return a caller's rank weights, an array or a function of (n, k), as `[n]`."""
-    weights = rank_weights(n, k) if callable(rank_weights) else rank_weights
-    return check_weights("rank_weights", weights, n)
-
-
 def check_beta(alpha: float, beta: float) -> None:
     for name, value in (("alpha", alpha), ("beta", beta)):
         if check_positive(name, value) > _LARGEST:

@@ -3,12 +3,14 @@
 import dataclasses
 import inspect
 import re
+import typing
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxsel
+from jaxsel.value import _linear, _options, shapley_weights
 
 from . import cases
 from .cases import changed, close
@@ -111,12 +113,34 @@ def test_rank_weights_have_one_entry_a_point(data):
         jaxsel.knn_semivalue(*data.classes(), k=K, rank_weights=np.full(7, np.nan))
 
 
+@pytest.mark.parametrize(
+    ("rank_weights", "message"),
+    [
+        (lambda n, k: np.nan * shapley_weights(n, k), "finite, got nan for rank 1"),
+        (lambda n, k: shapley_weights(n + 1, k), r"shape \[n\] = \[7\].*got \(8,\)"),
+        (lambda n, k: shapley_weights(n - 1, k), r"shape \[n\] = \[7\].*got \(6,\)"),
+    ],
+    ids=["nan", "one more", "one fewer"],
+)
+def test_rank_weights_of_a_new_value_are_checked(data, rank_weights, message):
+    options = _options.Options()
+    with pytest.raises(ValueError, match=f"rank_weights must .*{message}"):
+        _linear.linear_values(
+            "new", rank_weights, *data.classes(), k=K, options=options
+        )
+
+
 # Accepted.
 
 
 def test_method_names_what_matters(data):
     method = SHAPLEY.call(data, K, metric="cosine", ties="average").method
     assert re.search(r"knn_shapley.*k=3.*cosine.*average", method)
+
+
+def test_filled_in_options_are_the_documented_ones():
+    filled_in = {f.name: f.type for f in dataclasses.fields(_options.Options)}
+    assert filled_in == typing.get_type_hints(jaxsel.value.KnnOptions)
 
 
 def test_options_are_in_the_signature():
