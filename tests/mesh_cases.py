@@ -21,22 +21,10 @@ T, T_VAL = X.sum(1), X_VAL.sum(1)
 ROWS = open_rows(X, labels=Y)
 PARAMS = {"w": _rng.normal(size=(D, 3)).astype(np.float32)}
 
-KNN = (
-    "knn_shapley",
-    "knn_banzhaf",
-    "knn_beta_shapley",
-    "knn_loo",
-    "soft_knn_shapley",
-)
-
 
 def loss(params, example):
     x, y = example
     return jax.nn.logsumexp(x @ params["w"]) - (x @ params["w"])[y]
-
-
-def _harmonic(n, k):
-    return 1 / np.arange(1, n + 1)
 
 
 def utility():
@@ -76,6 +64,12 @@ def _knn(name, x=X, y=Y, x_val=X_VAL, y_val=Y_VAL, **given):
     return call
 
 
+def _registered(name):
+    registered = value.VALUES[name]
+    labels = {"y": T, "y_val": T_VAL} if registered.targets else {}
+    return _knn(name, **labels, **registered.needs)
+
+
 def _fed_avg(**options):
     model = nnx.Linear(D, 3, rngs=nnx.Rngs(0))
     graphdef, params = nnx.split(model, nnx.Param)
@@ -108,12 +102,8 @@ def _matched(name, *features):
 
 
 CALLS = {
-    **{f"value.{name}": _knn(name, k=3) for name in KNN},
-    "value.knn_semivalue": _knn("knn_semivalue", rank_weights=_harmonic),
-    "value.threshold_knn_shapley": _knn("threshold_knn_shapley", radius=1.5),
+    **{f"value.{name}": _registered(name) for name in value.VALUES},
     "value.threshold_counts": _knn("threshold_counts", radius=1.5),
-    "value.weighted_knn_shapley": _knn("weighted_knn_shapley", k=3),
-    "value.knn_regression_shapley": _knn("knn_regression_shapley", y=T, y_val=T_VAL),
     **{
         f"value.{name}": _retrained(entry)
         for name, entry in ESTIMATORS.items()

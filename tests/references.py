@@ -70,6 +70,26 @@ def threshold_utility(distance, radius, n_classes) -> Utility:
     return utility
 
 
+def decision_utility(k, y, y_val) -> Utility:
+    """U(S) = the share of other classes that do not outvote the right one.
+
+    The K nearest of the two classes vote. Labels take the place of gains.
+    """
+    classes = np.union1d(y, y_val)
+
+    def utility(members, labels, point):
+        right = y_val[point]
+        others = classes[classes != right]
+        won = np.zeros((len(labels), len(members)))
+        for order, label in enumerate(labels):
+            for other in others:
+                votes = (label == right) * 1 - (label == other)
+                won[order] += _nearest(members & (votes != 0), k) @ votes >= 0
+        return won / max(1, len(others))
+
+    return utility
+
+
 def regression_utility(k, t_val) -> Utility:
     """U(S) = -((1/K) times the sum of the targets of the K nearest - t)^2."""
 

@@ -17,6 +17,7 @@ from jaxsel import Values
 from jaxsel._cli import _output
 from jaxsel._cli._value_options import METHODS
 from jaxsel.data import load
+from jaxsel.value import VALUES, KnnValue
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,10 @@ def assert_same(a, b, rtol=0.0, atol=0.0):
             np.testing.assert_allclose(one, other, rtol, atol)
 
 
+def flags(options):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+
+
 @pytest.mark.every(12)
 @pytest.mark.parametrize(
     ("options", "expected"),
@@ -50,14 +55,16 @@ def assert_same(a, b, rtol=0.0, atol=0.0):
         (["--reduce", "none", "--chunk-size", 2], {"reduce": None}),
         (["--hybrid"], {"method": "hybrid"}),
         (["--method", "knn_banzhaf", "--k", 2], {"k": 2}),
-        (["--method", "knn_loo"], {}),
         (
             ["--method", "knn_beta_shapley", "--alpha", 4, "--beta", 2],
             {"alpha": 4.0, "beta": 2.0},
         ),
         (["--method", "soft_knn_shapley", "--n-classes", 5], {"n_classes": 5}),
-        (["--method", "threshold_knn_shapley", "--radius", 1.5], {"radius": 1.5}),
-        (["--method", "knn_regression_shapley"], {}),
+        *(
+            (["--method", name, *flags(registered.needs)], registered.needs)
+            for name, registered in VALUES.items()
+            if registered.command
+        ),
     ],
     ids=str,
 )
@@ -66,7 +73,7 @@ def test_values_equal_those_of_the_function(options, expected):
         expected = {**expected, "metric": "cosine", "ties": "average"}
     name = options[1] if "--method" in options else "knn_shapley"
     assert name in METHODS
-    values = getattr(jaxsel, name)(X, Y, X_VAL, Y_VAL, **expected)
+    values = VALUES[name].function(X, Y, X_VAL, Y_VAL, **expected)
     assert_same(value(*options, "--devices", 1), values, rtol=1e-5, atol=1e-7)
     assert_same(value(*options, "--force"), values, rtol=1e-4, atol=1e-6)  # 8 devices
     assert json.loads(Path("values.json").read_text())["device"]["used"] == 8
@@ -448,7 +455,7 @@ def test_progress_on_terminals_only(monkeypatch):
 
     knn_loo = jaxsel.knn_loo
     spy.__signature__ = inspect.signature(knn_loo)
-    monkeypatch.setattr(jaxsel, "knn_loo", spy)
+    monkeypatch.setitem(VALUES, "knn_loo", KnnValue(spy))
     for tty in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda tty=tty: tty)
         value("--method", "knn_loo", "--force")

@@ -319,6 +319,8 @@ def test_every_corruption_and_function_is_explained():
         is_public = not name.startswith("_") and not is_alias(thing)
         if is_public and inspect.isfunction(thing) and name not in DEVICES:
             assert re.search(rf"`{name}[`(]", values), name
+    for name in jaxsel.value.VALUES:
+        assert re.search(rf"^\| `{name}[`(]", values, re.M), name
 
 
 def test_data_sets_are_listed_as_they_are():

@@ -46,19 +46,10 @@ def _matched(name, *more):
 
 CALLS = {
     **{
-        name: _knn(name, k=3)
-        for name in (
-            "knn_shapley",
-            "knn_banzhaf",
-            "knn_beta_shapley",
-            "knn_loo",
-            "soft_knn_shapley",
-            "weighted_knn_shapley",
-            "knn_regression_shapley",
-        )
+        name: _knn(name, **registered.needs)
+        for name, registered in value.VALUES.items()
+        if hasattr(jaxsel, name)
     },
-    "knn_semivalue": _knn("knn_semivalue", rank_weights=lambda n, k: np.ones(n) / n),
-    "threshold_knn_shapley": _knn("threshold_knn_shapley", radius=2.0),
     "influence": _knn("influence"),
     "g_shapley": lambda *data: jaxsel.g_shapley(
         value.LogisticRegression(), *data, key=KEY, learning_rate=0.1, stop=FEW

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxsel.value import VALUES
+
 from ._checks import recorded, same_inputs
 from ._merged import describe_merged
 from ._output import (
@@ -112,7 +114,8 @@ def run(args: argparse.Namespace) -> None:
         values = previous.merge(values)
 
     labels = train.y if train.y.ndim == 1 else None
-    classes = None if args.method == "knn_regression_shapley" else labels
+    knn_value = VALUES.get(args.method)
+    classes = None if knn_value is not None and knn_value.targets else labels
     writers: dict[Path, Callable[[Path], object]] = {}
     if args.plot is not None:
         writers[Path(args.plot)] = lambda path: _plot(values, classes, path)
@@ -144,8 +147,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str, Any]]:
     """Return the function to call, and all its options, defaults included."""
-    import jaxsel
-
     user_options = {name: getattr(args, name) for name in OPTIONS}
     retrains = args.method in RETRAINING
     if retrains:
@@ -160,7 +161,8 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
         raise ValueError(_not_taken(args.method, wrong, retrains=retrains))
     if retrains:
         return retraining(args)
-    function = getattr(jaxsel, args.method)
+    knn_value = VALUES[args.method]
+    function = knn_value.function
     parameters = inspect.signature(function).parameters
     user_options = {
         name: value for name, value in user_options.items() if value is not None
@@ -171,7 +173,7 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
             options[name] = user_options.pop(name, parameters[name].default)
     options["method"] = "hybrid" if args.hybrid else "exact"
     wrong = list(user_options)
-    if args.hybrid and args.method == "knn_regression_shapley":
+    if args.hybrid and "hybrid" not in knn_value.methods:
         wrong.append("hybrid")
     if wrong:
         raise ValueError(_not_taken(args.method, wrong, retrains=False))

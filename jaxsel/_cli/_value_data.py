@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jaxsel.value import VALUES
+
 from ._encoding import Encoding, Split
 from ._output import fingerprint, fingerprint_dataset
 from ._retrain import RETRAINING
@@ -46,7 +48,8 @@ def read_data(
     _check_validation(args)
     split = None
     if args.split is not None:
-        targets = args.method == "knn_regression_shapley" or args.score == "r2"
+        knn_value = VALUES.get(args.method)
+        targets = args.score == "r2" or (knn_value is not None and knn_value.targets)
         split = Split(args.split, args.seed or 0, classes=not targets)
     in_chunks = args.val is not None and streams(args)
     retrains = args.method in RETRAINING

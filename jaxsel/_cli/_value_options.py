@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from jaxsel.value import VALUES
+
 from ._parser import Parser, add_force, add_reading_options, add_table_options
 from ._retrain import LEARNERS, RETRAINING, SCORES
 
-METHODS = (
-    "knn_shapley",
-    "knn_banzhaf",
-    "knn_loo",
-    "knn_beta_shapley",
-    "soft_knn_shapley",
-    "threshold_knn_shapley",
-    "knn_regression_shapley",
-    *RETRAINING,
-)
+METHODS = (*(name for name, value in VALUES.items() if value.command), *RETRAINING)
 
 DESCRIPTION = """\
 Value every sample of TRAIN by what it adds to a model that is tested on VAL: a

@@ -51,6 +51,7 @@ from ._permutation import (
 )
 from ._pydvl import from_pydvl as from_pydvl, to_pydvl as to_pydvl
 from ._ray import RayExecutor as RayExecutor
+from ._registry import VALUES as VALUES, KnnValue as KnnValue
 from ._regression import (
     RegressionTable as RegressionTable,
     knn_regression_shapley as knn_regression_shapley,

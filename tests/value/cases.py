@@ -1,17 +1,17 @@
-"""What the tests of the values share: one entry a method, and data to value."""
+"""Data to value, and the registered KNN values with references to enumerate."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+import functools
 
 import numpy as np
 import pytest
 import references as ref
 
 import jaxsel
-from jaxsel import neighbors
+from jaxsel import neighbors, value
 from jaxsel.neighbors import Exact
 from jaxsel.neighbors._distance import error_parts, prepare_exact
+from jaxsel.value import KnnValue
 
 RADIUS = {"l2": 2.0, "cosine": 0.5}
 ABSENT = 7  # a validation label that no training point has
@@ -45,19 +45,38 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A value function, its utility by definition and its weights of coalitions."""
+    """A KNN value as tests call and enumerate it."""
 
     name: str
-    call: Callable[..., jaxsel.Values]  # (data, k, **options)
-    utility: Callable[..., ref.Utility]  # (data, distance, k, radius)
-    weights: Callable[[int], np.ndarray]
-    efficient: bool = True  # the values sum to U(all) - U(none)
-    ties: tuple[str, ...] = ("stable", "average")
-    hows: tuple[str, ...] = ("exact", "hybrid")
+    value: KnnValue
+
+    def call(self, data: Data, k: int, **options) -> jaxsel.Values:
+        arrays = data.targets() if self.value.targets else data.classes()
+        options = {**self.value.needs, **options}
+        if self.value.utility == "ball":  # no order, and no K
+            options["radius"] = RADIUS.get(options.get("metric", "l2"), 1.0)
+        else:
+            options["k"] = k
+        return self.value.function(*arrays, **options)
+
+    def utility(self, data: Data, distance, k: int, radius: float) -> ref.Utility:
+        match self.value.utility:
+            case "share":
+                return ref.knn_utility(k)
+            case "mean":
+                return ref.soft_utility(k, data.n_classes)
+            case "ball":
+                return ref.threshold_utility(distance, radius, data.n_classes)
+            case "decision":
+                return ref.decision_utility(k, data.y, data.y_val)
+            case "error":
+                return ref.regression_utility(k, data.t_val)
 
     def gains(self, data: Data) -> np.ndarray:
-        if self.name == "regression":
-            return np.tile(data.t, (len(data.t_val), 1)).astype(float)
+        """Return gains `[m, n]`, or the targets or labels that U takes instead."""
+        instead = {"error": data.t, "decision": data.y}.get(self.value.utility)
+        if instead is not None:
+            return np.tile(instead, (len(data.x_val), 1)).astype(float)
         return ref.matches(data.y, data.y_val)
 
     def enumerate(self, data: Data, k: int, *, metric="l2", ties="stable"):
@@ -66,7 +85,7 @@ class Method:
             distance,
             self.gains(data),
             self.utility(data, distance, k, RADIUS[metric]),
-            self.weights(data.n),
+            self.value.by_size(data.n),
             ties,
         )
 
@@ -140,84 +159,30 @@ def computed_for_one(x, query):
     return near, dataclasses.replace(exact, query=query, query_error=query_error)
 
 
-def _knn(data, distance, k, radius):
-    return ref.knn_utility(k)
-
-
-def _classify(function: Callable[..., Any], **fixed):
-    def call(data, k, **options):
-        return function(*data.classes(), k=k, **fixed, **options)
-
-    return call
-
-
-def _threshold(data, k, *, ties="stable", method="exact", metric="l2", **options):
-    # No order, so that ties do not arise, and no K.
-    del k, ties, method
-    return jaxsel.threshold_knn_shapley(
-        *data.classes(), radius=RADIUS[metric], metric=metric, **options
-    )
-
-
+OTHER_BETA = KnnValue(
+    functools.partial(value.knn_beta_shapley, alpha=2.5, beta=4.0),
+    lambda n: ref.beta_weights(n, 2.5, 4),
+)
 METHODS = [
-    Method("shapley", _classify(jaxsel.knn_shapley), _knn, ref.shapley_weights),
-    Method(
-        "banzhaf",
-        _classify(jaxsel.knn_banzhaf),
-        _knn,
-        ref.banzhaf_weights,
-        efficient=False,
-    ),
-    Method("loo", _classify(jaxsel.knn_loo), _knn, ref.loo_weights, efficient=False),
-    Method(
-        "beta",
-        _classify(jaxsel.knn_beta_shapley),
-        _knn,
-        lambda n: ref.beta_weights(n, 16, 1),
-        efficient=False,
-    ),
-    Method(
-        "beta2.5-4",
-        _classify(jaxsel.knn_beta_shapley, alpha=2.5, beta=4.0),
-        _knn,
-        lambda n: ref.beta_weights(n, 2.5, 4),
-        efficient=False,
-    ),
-    Method(
-        "soft",
-        _classify(jaxsel.soft_knn_shapley),
-        lambda data, distance, k, radius: ref.soft_utility(k, data.n_classes),
-        ref.shapley_weights,
-    ),
-    Method(
-        "threshold",
-        _threshold,
-        lambda data, distance, k, radius: ref.threshold_utility(
-            distance, radius, data.n_classes
-        ),
-        ref.shapley_weights,
-        ties=("stable",),
-        hows=("exact",),
-    ),
-    Method(
-        "regression",
-        lambda data, k, **options: jaxsel.knn_regression_shapley(
-            *data.targets(), k=k, **options
-        ),
-        lambda data, distance, k, radius: ref.regression_utility(k, data.t_val),
-        ref.shapley_weights,
-        ties=("stable",),
-        hows=("exact",),
-    ),
+    *(Method(name, registered) for name, registered in value.VALUES.items()),
+    Method("knn_beta_shapley-2.5-4", OTHER_BETA),
 ]
 BY_NAME = {method.name: method for method in METHODS}
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=BY_NAME)
 each_tied = pytest.mark.parametrize(
     ("method", "ties"),
-    [pytest.param(m, ties, id=f"{m.name}-{ties}") for m in METHODS for ties in m.ties],
+    [
+        pytest.param(m, ties, id=f"{m.name}-{ties}")
+        for m in METHODS
+        for ties in m.value.ties
+    ],
 )
 each_how = pytest.mark.parametrize(
     ("method", "how"),
-    [pytest.param(m, how, id=f"{m.name}-{how}") for m in METHODS for how in m.hows],
+    [
+        pytest.param(m, how, id=f"{m.name}-{how}")
+        for m in METHODS
+        for how in m.value.methods
+    ],
 )

@@ -60,7 +60,8 @@ def labelled_alike(data):
 @pytest.mark.left_out
 def test_parts_are_the_enumeration_of_the_whole(make, metric):
     data = labelled_alike(make(8))
-    expected = cases.BY_NAME["threshold"].enumerate(data, 1, metric=metric).mean(0)
+    method = cases.BY_NAME["threshold_knn_shapley"]
+    expected = method.enumerate(data, 1, metric=metric).mean(0)
     cases.close(in_parts(data, PARTS, metric), expected)
 
 

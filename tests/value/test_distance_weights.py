@@ -11,7 +11,7 @@ import jaxsel
 from . import cases
 
 K = 3
-each_call = pytest.mark.parametrize("name", ["shapley", "threshold"])
+each_call = pytest.mark.parametrize("name", ["knn_shapley", "threshold_knn_shapley"])
 
 
 class Fade:
@@ -35,7 +35,7 @@ def expected(name, rate, data):
         distance,
         method.gains(data) * np.exp(-rate * distance),
         method.utility(data, distance, K, cases.RADIUS["l2"]),
-        method.weights(data.n),
+        method.value.by_size(data.n),
     )
 
 
@@ -74,9 +74,9 @@ def test_a_lambda_at_each_call_is_compiled_once():
     data = cases.random(6)
     jaxsel.value._accumulate._step.clear_cache()
     for _ in range(3):
-        rows("shapley", lambda distances: 1 / (1 + distances), data)
+        rows("knn_shapley", lambda distances: 1 / (1 + distances), data)
     assert jaxsel.value._accumulate._step._cache_size() == 1
-    rows("shapley", lambda distances: 1 / (2 + distances), data)
+    rows("knn_shapley", lambda distances: 1 / (2 + distances), data)
     assert jaxsel.value._accumulate._step._cache_size() == 2
 
 
@@ -85,10 +85,10 @@ def test_large_arrays_inside_compiled_functions_count():
     data = cases.random(6)
     scale = np.ones(3000, np.float32)
     weigh = lambda scale: lambda d: jax.jit(lambda d: d * jnp.asarray(scale).sum())(d)
-    one = rows("shapley", weigh(scale), data)
+    one = rows("knn_shapley", weigh(scale), data)
     scale[1500] = 3001
     np.testing.assert_allclose(
-        rows("shapley", weigh(scale), data), 2 * one, rtol=1e-5, atol=1e-3
+        rows("knn_shapley", weigh(scale), data), 2 * one, rtol=1e-5, atol=1e-3
     )
 
 
@@ -113,5 +113,5 @@ def test_functions_that_cannot_be_weights(name, weights, error, message):
 
 def test_one_weight_for_all_distances():
     data = cases.random(6)
-    half = rows("shapley", lambda distances: 0.5, data)
-    np.testing.assert_allclose(half, expected("shapley", 0, data) / 2, atol=2e-6)
+    half = rows("knn_shapley", lambda distances: 0.5, data)
+    np.testing.assert_allclose(half, expected("knn_shapley", 0, data) / 2, atol=2e-6)

@@ -205,10 +205,10 @@ def test_larger_sets_against_the_recursion(ties):
     data = cases.grid(n, n_val=20, size=12)
     distance, gains = ref.distances(data.x, data.x_val), ref.matches(data.y, data.y_val)
     for name, measure in (
-        ("shapley", ref.uniform(n)),
-        ("banzhaf", ref.point_mass(0.5)),
-        ("loo", ref.point_mass(1.0)),
-        ("beta", ref.jacobi(n, 16, 1)),
+        ("knn_shapley", ref.uniform(n)),
+        ("knn_banzhaf", ref.point_mass(0.5)),
+        ("knn_loo", ref.point_mass(1.0)),
+        ("knn_beta_shapley", ref.jacobi(n, 16, 1)),
     ):
         values = cases.BY_NAME[name].call(data, k, ties=ties, reduce=None).values
         omega = ref.rank_weights(n, k, measure)
@@ -221,11 +221,13 @@ def test_larger_sets_beyond_semivalues():
     data = cases.grid(n, n_val=10, size=12)
     distance, gains = ref.distances(data.x, data.x_val), ref.matches(data.y, data.y_val)
     expected = {
-        "soft": ref.soft_values(distance, gains, k, data.n_classes),
-        "threshold": ref.threshold_values(
+        "soft_knn_shapley": ref.soft_values(distance, gains, k, data.n_classes),
+        "threshold_knn_shapley": ref.threshold_values(
             distance, gains, cases.RADIUS["l2"], data.n_classes
         ),
-        "regression": ref.regression_values(distance, data.t, data.t_val, k),
+        "knn_regression_shapley": ref.regression_values(
+            distance, data.t, data.t_val, k
+        ),
     }
     for name, rows in expected.items():
         values = cases.BY_NAME[name].call(data, k, reduce=None).values

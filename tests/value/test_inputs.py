@@ -13,7 +13,8 @@ from .cases import changed, close, spoilt
 
 pytestmark = pytest.mark.every(3)
 
-SHAPLEY = cases.BY_NAME["shapley"]
+SHAPLEY = cases.BY_NAME["knn_shapley"]
+REGRESSION = cases.BY_NAME["knn_regression_shapley"]
 K = 3
 
 
@@ -77,7 +78,7 @@ def test_masked_entries_are_no_data(data, name):
     bad = np.ma.masked_array(array, mask=False)
     bad.mask[2] = True
     bad = changed(data, **{name: bad})
-    method = cases.BY_NAME["regression"] if name.startswith("t") else SHAPLEY
+    method = REGRESSION if name.startswith("t") else SHAPLEY
     close(method.call(bare, K).values, method.call(data, K).values, 0)
     with pytest.raises(ValueError, match=rf"\b{name} has \d masked entr.*filled"):
         method.call(bad, K)

@@ -13,7 +13,7 @@ from .cases import changed, close, spoilt
 
 pytestmark = pytest.mark.every(3)
 
-SHAPLEY = cases.BY_NAME["shapley"]
+SHAPLEY = cases.BY_NAME["knn_shapley"]
 K = 3
 
 
@@ -168,7 +168,7 @@ def test_soft_labels_of_two_widths(data):
     ids=["text", "object", "int64", "float", "uint8", "jax", "list"],
 )
 @pytest.mark.parametrize(
-    "method", [m for m in cases.METHODS if m.name != "regression"], ids=lambda m: m.name
+    "method", [m for m in cases.METHODS if not m.value.targets], ids=lambda m: m.name
 )
 def test_labels_of_any_type(method, data, convert):
     other = changed(data, y=convert(data.y), y_val=convert(data.y_val))
@@ -182,6 +182,6 @@ def test_boolean_labels(data):
 
 
 def test_integer_targets(data):
-    method = cases.BY_NAME["regression"]
+    method = cases.BY_NAME["knn_regression_shapley"]
     data = changed(data, t=np.arange(7) - 3, t_val=np.arange(12) - 6)
     close(method.call(data, K, reduce=None).values, method.enumerate(data, K), 3e-5)

@@ -17,7 +17,7 @@ from .cases import changed, close
 
 pytestmark = pytest.mark.every(3)
 
-SHAPLEY = cases.BY_NAME["shapley"]
+SHAPLEY = cases.BY_NAME["knn_shapley"]
 K = 3
 
 
@@ -45,19 +45,13 @@ OPTIONS = [
     ("options", "error", "message"), OPTIONS, ids=[next(iter(o[0])) for o in OPTIONS]
 )
 def test_options(method, data, options, error, message):
-    if method.name == "threshold":
-        method = dataclasses.replace(method, call=threshold)
     with pytest.raises(error, match=message):
         method.call(data, K, **options)
 
 
-def threshold(data, k, **options):
-    return jaxsel.threshold_knn_shapley(*data.classes(), radius=1.0, **options)
-
-
 @pytest.mark.parametrize(
     "method",
-    [m for m in cases.METHODS if m.name != "threshold"],
+    [m for m in cases.METHODS if m.value.utility != "ball"],
     ids=lambda m: m.name,
 )
 def test_k(method, data):

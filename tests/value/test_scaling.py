@@ -23,12 +23,12 @@ pytestmark = pytest.mark.every(3)
 K = 5
 # One of each form of computation: order, bands, nearest only, offset, ball, quadratic.
 FORMS = [
-    ("shapley", "exact"),
-    ("shapley", "hybrid"),
-    ("loo", "exact"),
-    ("soft", "exact"),
-    ("threshold", "exact"),
-    ("regression", "exact"),
+    ("knn_shapley", "exact"),
+    ("knn_shapley", "hybrid"),
+    ("knn_loo", "exact"),
+    ("soft_knn_shapley", "exact"),
+    ("threshold_knn_shapley", "exact"),
+    ("knn_regression_shapley", "exact"),
 ]
 each_form = pytest.mark.parametrize(("name", "how"), FORMS)
 each_reduce = pytest.mark.parametrize("reduce", ["mean", "max", None])
@@ -81,7 +81,7 @@ def test_chunk_sizes_agree(data, name, how):
 
 @each_reduce
 def test_chunk_sizes_agree_however_reduced(data, reduce):
-    method = cases.BY_NAME["shapley"]
+    method = cases.BY_NAME["knn_shapley"]
     call = lambda size: method.call(data, K, reduce=reduce, chunk_size=size)
     for size in (7, 1000):
         same(call(size), call(None))
@@ -96,7 +96,7 @@ def test_merge_equals_one_call(data, name, how):
 
 
 def test_merge_counts_nothing_twice(data):
-    call = lambda data, **options: cases.BY_NAME["shapley"].call(data, K, **options)
+    call = lambda data, **options: cases.BY_NAME["knn_shapley"].call(data, K, **options)
     one, two = (part(data, rows) for rows in np.split(np.arange(64), 2))
     with pytest.raises(ValueError, match="have both counted the 32 validation points"):
         call(one).merge(call(one, chunk_size=5))
@@ -123,7 +123,7 @@ def test_merge_of_batches_that_lack_classes():
 @pytest.mark.slow
 @each_reduce
 def test_merge_equals_one_call_however_reduced(data, reduce):
-    call = lambda data: cases.BY_NAME["shapley"].call(data, K, reduce=reduce)
+    call = lambda data: cases.BY_NAME["knn_shapley"].call(data, K, reduce=reduce)
     parts = [call(part(data, rows)) for rows in np.split(np.arange(64), [1, 20])]
     same(parts[0].merge(*parts[1:]), call(data))
 
@@ -141,14 +141,14 @@ def test_eight_devices_equal_one(data, name, how, reduce):
 
 @pytest.mark.parametrize("n_val", [1, 8, 64])
 def test_eight_devices_and_any_number_of_points(data, n_val):
-    some, method = part(data, np.arange(n_val)), cases.BY_NAME["shapley"]
+    some, method = part(data, np.arange(n_val)), cases.BY_NAME["knn_shapley"]
     call = lambda mesh: method.call(some, K, mesh=mesh)
     same(call(jaxsel.make_mesh()), call(None))
 
 
 @pytest.mark.parametrize("ties", ["stable", "average"])
 def test_eight_devices_in_small_chunks(data, ties):
-    method = cases.BY_NAME["shapley"]
+    method = cases.BY_NAME["knn_shapley"]
     one = method.call(data, K, ties=ties)
     mesh = jaxsel.make_mesh()
     same(method.call(data, K, ties=ties, mesh=mesh, chunk_size=3), one)
@@ -204,7 +204,7 @@ def test_without_the_compiled_operations(data, tmp_path):
 
 
 def test_progress_is_shown_on_demand(data, capfd):
-    method = cases.BY_NAME["shapley"]
+    method = cases.BY_NAME["knn_shapley"]
     quiet = method.call(data, K, chunk_size=16)
     assert capfd.readouterr() == ("", "")
     loud = method.call(data, K, chunk_size=16, progress=True)

@@ -11,7 +11,9 @@ import jaxsel
 from . import cases
 
 K = 3
-each_function = pytest.mark.parametrize("name", ["shapley", "threshold", "regression"])
+each_function = pytest.mark.parametrize(
+    "name", ["knn_shapley", "threshold_knn_shapley", "knn_regression_shapley"]
+)
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_dates_and_pairs_as_index(data):
         pd.MultiIndex.from_product([["a"], range(7)]),
     ):
         x, _ = frames(data, index=index)
-        table = call("shapley", data, x=x).to_pandas()
+        table = call("knn_shapley", data, x=x).to_pandas()
         assert x.loc[[table["value"].idxmin()]].shape == (1, 3)
         assert table.index.tolist() == index.tolist()
 
@@ -86,7 +88,7 @@ def test_dates_and_pairs_as_index(data):
 @each_function
 def test_rows_in_two_orders(name, data):
     x, _ = frames(data, index=list("stuvwxy"))
-    names = ("t", "t_val") if name == "regression" else ("y", "y_val")
+    names = ("t", "t_val") if name == "knn_regression_shapley" else ("y", "y_val")
     y = pd.Series(getattr(data, names[0]), index=x.index)
     message = rf"x and {names[0]} must have.*{names[0]}.loc\[x.index\], or "
     with pytest.raises(ValueError, match=message):

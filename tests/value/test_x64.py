@@ -37,13 +37,13 @@ def weigh(distances):
 @cases.each_method
 @pytest.mark.every(60)
 def test_values_in_x64_mode(method, how, ties, reduce, weights):
-    if ties not in method.ties or how not in method.hows:
+    if ties not in method.value.ties or how not in method.value.methods:
         pytest.skip("not offered")
     # Whole numbers, whose distances are the same in either type.
     data = cases.grid(600 if how == "hybrid" else 7, 3, size=20)
     data = dataclasses.replace(data, x=data.x.astype(float))
     options = {"method": how, "ties": ties, "reduce": reduce}
-    if method.name != "regression":
+    if not method.value.targets:
         options["weights"] = weights
     narrow = method.call(data, K, **options)
     with jax.enable_x64(True):
