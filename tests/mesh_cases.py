@@ -66,8 +66,10 @@ def _knn(name, x=X, y=Y, x_val=X_VAL, y_val=Y_VAL, **given):
 
 def _registered(name):
     registered = value.VALUES[name]
-    labels = {"y": T, "y_val": T_VAL} if registered.targets else {}
-    return _knn(name, **labels, **registered.needs)
+    options = {} if registered.utility == "ball" else {"k": 3}
+    if registered.targets:
+        options |= {"y": T, "y_val": T_VAL}
+    return _knn(name, **options, **registered.needs)
 
 
 def _fed_avg(**options):
