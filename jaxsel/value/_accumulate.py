@@ -96,7 +96,7 @@ def accumulate(
     if mesh is not None and split == "training" and devices > 1:
         layout = ByTraining(plan, mesh, params, x, train, x_val)
     else:
-        layout = _ByValidation(plan, params, x, train, x_val, length)
+        layout = _ByValidation(plan, devices, params, x, train, x_val, length)
     state, result, every_row = layout.start(), None, []
     chunks = track(
         chunk_slices(m, layout.rows),
@@ -174,6 +174,7 @@ class _ByValidation:
     def __init__(
         self,
         plan: Plan,
+        devices: int,
         params: Any,
         x: np.ndarray | jax.Array,
         train: Any,
@@ -181,7 +182,7 @@ class _ByValidation:
         length: int,
     ) -> None:
         """Replicate the arrays that all validation points share."""
-        self._plan, self._n = plan, length
+        self._plan, self._devices, self._n = plan, devices, length
         (features, queries), source = prepare_exact(x, x_val, metric=plan.metric)
         self.queries = np.asarray(queries)
         points, self.asked = (None, None) if source is None else source
@@ -189,17 +190,18 @@ class _ByValidation:
             len(x_val),
             len(x),
             chunk_size=plan.chunk_size,
-            devices=n_shards(plan.mesh),
+            devices=devices,
             entries=entries(),
         )
         shared: Any = params, features, _norms(features), points, train
         self._shared = replicate(shared, plan.mesh)
 
     def start(self) -> Running | None:
-        plan, devices = self._plan, n_shards(self._plan.mesh)
+        plan = self._plan
         if not plan.reduce:
             return None
-        return shard(start(devices, self._n, plan.reduce, plan.certified), plan.mesh)
+        state = start(self._devices, self._n, plan.reduce, plan.certified)
+        return shard(state, plan.mesh)
 
     def send(self, part: Any, used: np.ndarray) -> Any:
         return shard((part, used), self._plan.mesh)

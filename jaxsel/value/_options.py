@@ -123,6 +123,8 @@ def knn_value(function: Callable[_P, Values]) -> Callable[_P, Values]:
         mesh: Any = kwargs.get("mesh") if parts else None
 
         def bring(name: str, value: Any) -> Any:
+            if not isinstance(value, jax.Array):
+                return value
             stays = name == first and isinstance(mesh, jax.sharding.Mesh)
             return value if stays and is_on(value, mesh) else whole(value)
 
