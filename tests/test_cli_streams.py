@@ -14,6 +14,7 @@ from row_cases import write_records, write_zarr
 
 import jaxsel
 from jaxsel import Values
+from jaxsel.value import KnnValue
 
 NAMES = list("abcd")
 DECODE = """
@@ -240,7 +241,7 @@ def test_a_run_that_was_cut_off_goes_on(monkeypatch):
         return real(*given, **more)
 
     dies.__signature__ = inspect.signature(real)
-    monkeypatch.setattr(jaxsel, "knn_shapley", dies)
+    monkeypatch.setitem(jaxsel.value.VALUES, "knn_shapley", KnnValue(dies))
     from jaxsel.cli import main
 
     assert main(["value", *map(str, [*arguments, *options, *OUT])]) == 130
