@@ -22,6 +22,7 @@ from jaxsel import Selection, Values, _native
 from jaxsel.cli import main
 from jaxsel.data import FetchError, load
 from jaxsel.data._catalog import CATALOG
+from jaxsel.value import VALUES, KnnValue
 
 
 @pytest.fixture(autouse=True)
@@ -95,8 +96,8 @@ def test_debug_shows_the_traceback():
 
 def test_interruption(capsys, monkeypatch):
     stop = mock.Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr(jaxsel, "knn_shapley", mock.create_autospec(jaxsel.knn_shapley))
-    monkeypatch.setattr(jaxsel.knn_shapley, "side_effect", stop)
+    function = mock.create_autospec(jaxsel.knn_shapley, side_effect=stop)
+    monkeypatch.setitem(VALUES, "knn_shapley", KnnValue(function))
     assert main(["value", "train.npz", "val.npz", *OUT]) == 130
     assert capsys.readouterr().err == "jaxsel: interrupted\n"
     assert sorted(p.name for p in Path().iterdir()) == ["train.npz", "val.npz"]
