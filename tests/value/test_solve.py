@@ -1,9 +1,10 @@
 """Systems of normal equations, many at once, against NumPy in float64."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsel.value._learners._solve import UNROLLED, pairs, solve_packed
+from jaxsel.value._learners._solve import UNROLLED, eliminate, pairs, solve_packed
 
 
 @pytest.mark.parametrize("size", [1, 2, 11, UNROLLED, UNROLLED + 1])
@@ -38,3 +39,13 @@ def test_indefinite_systems_have_no_solution(size):
     solved = solve_packed(a[:, rows, columns].T.astype(np.float32), right)
     np.testing.assert_allclose(solved[:, 0], 1, atol=1e-6)
     assert np.isnan(solved[:, 1]).all()
+
+
+@pytest.mark.parametrize("size", [3, UNROLLED + 6])
+def test_elimination(size):
+    rng = np.random.default_rng(size)
+    roots = rng.normal(size=(size, size, 5))
+    a = np.einsum("ikb,jkb->ijb", roots, roots) + np.eye(size)[:, :, None]
+    x = rng.normal(size=(size, 2, 5))
+    matrix = np.concatenate([a, np.einsum("ijb,jkb->ikb", a, x)], axis=1)
+    np.testing.assert_allclose(eliminate(jnp.asarray(matrix, "f4")), x, atol=2e-3)

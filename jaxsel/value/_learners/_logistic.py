@@ -18,11 +18,13 @@ from ._arrays import to_single as to
 from ._curvature import Curvature, curvature
 from ._double import fit_double
 from ._newton import fit_two_classes
+from ._newton_classes import fit_few_classes
 from ._scaled import is_raw, narrowed, scaled_rows, standardise, widened
 from ._softmax import fit_softmax
 from ._solve import UNROLLED, pairs
 
 _DIRECT = 512  # coefficients up to which Hessians are formed in float64
+_EXPLICIT = 22  # the same in float32, of three classes and more
 
 
 class LinearParams(NamedTuple):
@@ -97,7 +99,7 @@ class LogisticRegression:
         size = max(data.n_classes - 1, 1) * scaled.x.shape[1]
         direct = scaled.raw and size <= _DIRECT
         products = curved = None
-        if few and not direct:
+        if (few or size <= _EXPLICIT) and not direct:
             rows, columns = pairs(scaled.x.shape[1])
             products = to(scaled.x.T[rows] * scaled.x.T[columns])
         elif not direct:
@@ -178,7 +180,23 @@ class LogisticRegression:
         else:
             theta = _inward(extra, start)
         theta = jnp.where(kept[:, :, None] & jnp.isfinite(theta), theta, 0)
-        if extra.products is not None:
+        # As in scikit-learn, the penalty of two classes is on their difference v: twice
+        # the squares of ±v / 2.
+        two = jnp.where(present.sum(1) == 2, 2.0, 1.0).astype(x.dtype)
+        if extra.products is not None and not few:
+            theta, converged = fit_few_classes(
+                x,
+                extra.products,
+                onehot.T,
+                weights.T,
+                extra.penalty[:, None] * two[None],
+                present.T,
+                theta.transpose(1, 2, 0),
+                active,
+                self.tol,
+            )
+            theta = theta.transpose(2, 0, 1)
+        elif extra.products is not None:
             theta, converged = fit_two_classes(
                 x,
                 extra.products,
@@ -198,9 +216,6 @@ class LogisticRegression:
             )
             theta = theta[:, 1:] - theta[:, :1] if few else theta
         else:
-            # As in scikit-learn, the penalty of two classes is on their difference v:
-            # twice the squares of ±v / 2.
-            two = jnp.where(present.sum(1) == 2, 2.0, 1.0).astype(x.dtype)
             theta, converged = fit_softmax(
                 x,
                 onehot.T,

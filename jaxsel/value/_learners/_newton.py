@@ -6,6 +6,7 @@ feature pairs, and their systems are solved side by side.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ _GOING, _CONVERGED, _GIVEN_UP = 0, 1, 2
 
 
 class _State(NamedTuple):
-    theta: jax.Array  # [p, B]
+    theta: jax.Array  # [..., B]
     status: jax.Array  # [B], `_GOING` and so on: one array less in the loop
     step: jax.Array
 
@@ -61,8 +62,7 @@ def fit_two_classes(
     used = jnp.sign(weights)  # a product with it is faster than a choice by it
     signs = 2 * positive[:, None] - 1
 
-    def step(state: _State) -> _State:
-        theta = state.theta
+    def newton(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
         # The chance of the wrong class, to as many digits where it is tiny. Without the
         # barrier XLA would compute it twice.
         z = signs * dot(x, theta)
@@ -71,13 +71,43 @@ def fit_two_classes(
         hessian = dot(products, weights * (wrong * (1 - wrong)))
         hessian = hessian.at[diagonal].add(penalty[:, None])
         delta = solve_packed(hessian, gradient)
-        change = jnp.abs(used * dot(x, delta)).max(0)
+        return delta, jnp.abs(used * dot(x, delta)).max(0)
+
+    # The loss at zero is log 2, and at the start at least this: a bound without exp.
+    least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
+    least = least + dot(penalty, theta * theta) / 2
+    # Negated, so that a start with NaN is hopeless too.
+    hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
+    return minimise(newton, jnp.where(hopeless[None], 0, theta), active, tol)
+
+
+def minimise(
+    newton: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+    theta: jax.Array,
+    active: jax.Array,
+    tol: float,
+) -> tuple[jax.Array, jax.Array]:
+    """Take Newton steps until every subset has converged, or can't go on.
+
+    Args:
+        newton: Returns steps of coefficients `[..., B]`, which will be subtracted, and
+            the largest change of a logit by each, `[B]`.
+        theta: Where to start, `[..., B]`.
+        active: See `fit_two_classes`.
+        tol: Likewise.
+
+    Returns:
+        Coefficients, `[..., B]`, and which subsets converged, `[B]`.
+    """
+
+    def step(state: _State) -> _State:
+        delta, change = newton(state.theta)
         # A system that is singular in float32 stops where it is.
         sound = jnp.isfinite(change)
         go = sound & (state.status == _GOING)
-
-        t = damped(change)
-        theta = jnp.where(go[None], theta - t[None] * delta, theta)
+        shape = delta.shape
+        ahead = state.theta - jnp.broadcast_to(damped(change), shape) * delta
+        theta = jnp.where(jnp.broadcast_to(go, shape), ahead, state.theta)
         near = change * change <= tol
         status = jnp.where(near, jnp.int32(_CONVERGED), jnp.int32(_GOING))
         status = jnp.where(sound, status, jnp.int32(_GIVEN_UP))
@@ -87,12 +117,6 @@ def fit_two_classes(
     def going(state: _State) -> jax.Array:
         return (state.step < STEPS) & (state.status == _GOING).any()
 
-    # The loss at zero is log 2, and at the start at least this: a bound without exp.
-    least = (weights * jax.nn.relu(-signs * dot(x, theta))).sum(0)
-    least = least + dot(penalty, theta * theta) / 2
-    # Negated, so that a start with NaN is hopeless too.
-    hopeless = active & ~(least <= weights.sum(0) * jnp.log(2.0))
-    theta = jnp.where(hopeless[None], 0, theta)
     status = jnp.where(active, jnp.int32(_GOING), jnp.int32(_CONVERGED))
     start = _State(theta, status, jnp.zeros((), jnp.int32))
     end = jax.lax.while_loop(going, step, start)

@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import cholesky, lax_map, optimization_barrier, platform_dependent
+from jaxsel._typed import (
+    cholesky,
+    fori_loop,
+    lax_map,
+    optimization_barrier,
+    platform_dependent,
+)
 
 UNROLLED = 16  # rows, above which LAPACK, one system after the other, is faster
 
@@ -43,21 +49,46 @@ def solve_packed(packed: jax.Array, right: jax.Array) -> jax.Array:
             default=_solve,
         )
         return solved.transpose(2, 1, 0).reshape(right.shape)
-    # Gauss-Jordan elimination, which positive definite systems take without pivoting.
-    # The pivot's row goes last, so that every step is one loop without branches; the
-    # barriers keep XLA from computing a step anew for each entry that makes use of it.
     rows, columns = pairs(size)
     places = np.zeros((size, size), int)
     places[rows, columns] = places[columns, rows] = np.arange(len(rows))
     sides = right.reshape(-1, size, right.shape[-1]).transpose(1, 0, 2)
-    matrix = optimization_barrier(jnp.concatenate([packed[places], sides], axis=1))
-    for _ in range(size):
-        # NaN where the pivot is negative, as a step of Cholesky's method.
+    solved = eliminate(jnp.concatenate([packed[places], sides], axis=1))
+    return solved.transpose(1, 0, 2).reshape(right.shape)
+
+
+def eliminate(matrix: jax.Array) -> jax.Array:
+    """Solve positive definite systems by Gauss-Jordan elimination without pivoting.
+
+    Args:
+        matrix: A beside K right sides, `[p, p + K, B]`.
+
+    Returns:
+        `[p, K, B]`, not finite where a pivot is not positive. Costs p³ / 2
+        multiplications a system up to `UNROLLED` rows, and p³ above.
+    """
+    size, width, _ = matrix.shape
+
+    def step(matrix: jax.Array) -> jax.Array:
+        # The pivot's row goes last, so that every step is one loop without branches;
+        # the barriers keep XLA from computing it anew for each entry that uses it.
+        # NaN where the pivot is negative, as in a step of Cholesky's method.
         inverse = jnp.square(jax.lax.rsqrt(matrix[0, 0]))
-        pivot = optimization_barrier(matrix[0, 1:] * inverse)
+        pivot = optimization_barrier(matrix[0, 1:] * inverse[None])
         others = matrix[1:, 1:] - matrix[1:, :1] * pivot[None]
-        matrix = optimization_barrier(jnp.concatenate([others, pivot[None]]))
-    return matrix.transpose(1, 0, 2).reshape(right.shape)
+        return optimization_barrier(jnp.concatenate([others, pivot[None]]))
+
+    if size <= UNROLLED:
+        matrix = optimization_barrier(matrix)
+        for _ in range(size):
+            matrix = step(matrix)
+        return matrix
+
+    # In place of the column that a step removes comes one of zeros: one program.
+    def shifted(_: jax.Array, matrix: jax.Array) -> jax.Array:
+        return jnp.pad(step(matrix), ((0, 0), (0, 1), (0, 0)))
+
+    return fori_loop(0, size, shifted, matrix)[:, : width - size]
 
 
 def _solve_in_turn(matrices: jax.Array, sides: jax.Array) -> jax.Array:
