@@ -273,9 +273,10 @@ class _Votes:
             other = (query + step) % self.n_classes
             votes = jnp.where(label == query, size, -size)
             game = run(votes, (label == query) | (label == other))
+            game = jax.tree.map(partial(jnp.asarray, dtype=jnp.float32), game)
             return jax.tree.map(jnp.add, total, game), None
 
-        zero = jnp.zeros(n), jnp.zeros(n)
+        zero = jnp.zeros(n, jnp.float32), jnp.zeros(n, jnp.float32)
         steps = jnp.arange(1, self.n_classes, dtype=jnp.int32)
         (values, bound), _ = lax.scan(against, zero, steps)
         games = max(1, self.n_classes - 1)
