@@ -7,6 +7,7 @@ contrasts of the C classes, since their sum over the classes is zero at the opti
 
 from __future__ import annotations
 
+import functools
 from itertools import combinations
 from typing import Any
 
@@ -160,8 +161,8 @@ def _places(outputs: int, p: int) -> tuple[np.ndarray, np.ndarray]:
 def _sum(factors: np.ndarray, arrays: Any) -> jax.Array:
     """Return the sum of arrays times constants, without those times zero."""
     terms = [
-        float(f) * array
-        for f, array in zip(factors, arrays, strict=True)
-        if abs(f) > 1e-12
+        float(factor) * array
+        for factor, array in zip(factors, arrays, strict=True)
+        if abs(factor) > 1e-12
     ]
-    return sum(terms[1:], terms[0])
+    return functools.reduce(jnp.add, terms)
