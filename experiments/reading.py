@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 from jaxsel.data import available
 from jaxsel.models import Target, load_target, tokenize
 

@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from jaxsel._executor import Renewed, workers_of
-from jaxsel._progress import track
+from jaxsel._runs.executor import Renewed, workers_of
+from jaxsel._runs.progress import track
 
 from .store import remembered, versions_here
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import jaxsel
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 _FACTS = "__jaxsel__"
 _COMPUTES = "flax", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy"

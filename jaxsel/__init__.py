@@ -13,8 +13,8 @@ from ._interrupt import quiet_interrupts as _quiet_interrupts
 _quiet_interrupts()  # before imports that take seconds
 
 # ruff: noqa: E402
-from ._mesh import init_multihost as init_multihost, make_mesh as make_mesh
-from ._types import Selection as Selection, Values as Values
+from ._devices.mesh import init_multihost as init_multihost, make_mesh as make_mesh
+from ._results.types import Selection as Selection, Values as Values
 from ._version import __version__ as __version__
 from .filter import LossThreshold as LossThreshold, loss_threshold as loss_threshold
 from .labels import (

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._npy import DAMAGED
+from jaxsel._files.npy import DAMAGED
 
 from ._handshake import Refused, SessionError
 

@@ -199,7 +199,7 @@ def check_scores(scores: Any, ledger: Ledger) -> int:
 
 
 def check_whole(name: str, value: Any, *, minimum: int) -> int:
-    # As in jaxsel._checks, which would import JAX into the secure phase.
+    # As in jaxsel._inputs.checks, which would import JAX into the secure phase.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < minimum:

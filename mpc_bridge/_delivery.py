@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._npy import map_array, read_npz
+from jaxsel._files.npy import map_array, read_npz
 from jaxsel.proxy import Manifest, Traffic
 
 from ._config import Config, DataOwner

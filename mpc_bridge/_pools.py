@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._result_files import read_arrays, write_arrays
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
+from jaxsel._results.files import read_arrays, write_arrays
 from jaxsel.proxy import compare_pools, row_digests
 
 from ._handshake import Refused, SessionError

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxsel._codec import read_json
+from jaxsel._files.codec import read_json
 
 from ._ledger import Ledger, Spent
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_count
-from jaxsel._chunk import chunk_slices
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.chunk import chunk_slices
+from jaxsel._runs.progress import track
 from jaxsel.proxy import (
     Manifest,
     check_ring,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel import Selection
-from jaxsel._checks import check_count
+from jaxsel._inputs.checks import check_count
 from jaxsel.models import Target
 from jaxsel.proxy import DataOwner, Phased, Prepared, Proxy, Published, Samples
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jaxsel import Selection, Values, market, proxy
-from jaxsel._checkpoints import Checkpoints
+from jaxsel._runs.checkpoints import Checkpoints
 from jaxsel.filter import (
     Counted,
     Question,

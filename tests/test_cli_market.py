@@ -13,7 +13,7 @@ from market_cases import QUICK, RANK, ask, draw, files as files, reply, save
 from waits import PATIENCE
 
 from jaxsel import market
-from jaxsel._types import Selection
+from jaxsel._results.types import Selection
 from jaxsel.market import Answer, Request, _network
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxsel import Values
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 from jaxsel.cli import main
 
 

@@ -21,10 +21,11 @@ import numpy as np
 import pytest
 from file_formats import FORMATS, secure_messages
 
-from jaxsel import Values, _result_files
-from jaxsel._archive import pieces, unpack
-from jaxsel._checkpoints import Checkpoints
-from jaxsel._fingerprint import fingerprint
+from jaxsel import Values
+from jaxsel._files.archive import pieces, unpack
+from jaxsel._results import files as result_files
+from jaxsel._runs.checkpoints import Checkpoints
+from jaxsel._runs.fingerprint import fingerprint
 
 SOON = 20.0  # seconds, on a machine at load 20
 LITTLE = 1 << 28  # bytes that all damaged files of a format may take
@@ -170,7 +171,7 @@ def test_archives_that_expand_or_lie_about_sizes_are_refused(name, tmp_path):
             for member in members.keys() - {"__sha256__.npy"}:
                 content = header.getvalue() if member == first else members[member]
                 archive.writestr(member, content)
-            archive.writestr("__sha256__.npy", _result_files._digest(archive))
+            archive.writestr("__sha256__.npy", result_files._digest(archive))
         with pytest.raises(ValueError, match="was not written by jaxsel"):
             read(path)
     assert peak() - before < LITTLE

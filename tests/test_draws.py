@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsel._draws import drawer
+from jaxsel._runs.draws import drawer
 
 KEY = jax.random.key(5)
 

@@ -16,7 +16,7 @@ from flax import linen
 from waits import PATIENCE
 
 from jaxsel import value
-from jaxsel._fingerprint import fingerprint
+from jaxsel._runs.fingerprint import fingerprint
 
 SHIFT = np.arange(3.0)
 
@@ -138,7 +138,7 @@ _AGAIN = """
 import jax, optax
 from flax import linen
 from jaxsel import value
-from jaxsel._fingerprint import fingerprint
+from jaxsel._runs.fingerprint import fingerprint
 learner = value.FlaxLearner(linen.Dense(2), optax.adam(0.1))
 print(fingerprint(learner, frozenset("abcdef"), lambda x: x in {"a", "b", "c"}))
 """

@@ -53,7 +53,7 @@ def test_bars_need_no_widgets_and_do_not_warn(outputs):
         """
         import sys
         sys.modules["ipywidgets"] = None  # as where it is not installed
-        from jaxsel._progress import track
+        from jaxsel._runs.progress import track
         for _ in track(range(3), progress=True, label="Rounds"):
             pass
         """

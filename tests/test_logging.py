@@ -11,7 +11,7 @@ import pytest
 
 import jaxsel
 from jaxsel import _native, labels, value
-from jaxsel._executor import Ahead
+from jaxsel._runs.executor import Ahead
 
 GAME = value.as_utility(lambda masks, key: np.asarray(masks).mean(1), 6)
 KEY = jax.random.key(0)

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from jaxsel import _npy
 from jaxsel._cli._read import read_array
+from jaxsel._files import npy
 from jaxsel.data import open_rows
 
 HEADERS = [
@@ -21,7 +21,7 @@ HEADERS = [
     b"",
 ]
 READERS = {
-    "map_array": _npy.map_array,
+    "map_array": npy.map_array,
     "open_rows": open_rows,
     "command line": lambda path: read_array(str(path), "x"),
 }
@@ -72,13 +72,13 @@ def test_archives_that_were_changed(tmp_path):
     drawn = random.Random(1)
     path = tmp_path / "x.npz"
     np.savez(path, x=np.zeros((20, 6), np.float32), y=np.arange(20))
-    assert set(_npy.read_npz(path)) == {"x", "y"}
+    assert set(npy.read_npz(path)) == {"x", "y"}
     whole, refused = path.read_bytes(), 0
     for _ in range(200):
         content = bytearray(whole)
         content[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
         path.write_bytes(content[: drawn.choice([None, drawn.randrange(900)])])
-        refused += refuses(_npy.read_npz, path)
+        refused += refuses(npy.read_npz, path)
     assert refused > 50
 
 
@@ -86,6 +86,6 @@ def test_one_is_not_the_other(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     np.savez(tmp_path / "x.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="x.npy is no .npz file"):
-        _npy.read_npz(tmp_path / "x.npy")
+        npy.read_npz(tmp_path / "x.npy")
     with pytest.raises(ValueError, match="x.npz is no .npy file: it holds several"):
-        _npy.map_array(tmp_path / "x.npz")
+        npy.map_array(tmp_path / "x.npz")

@@ -11,7 +11,7 @@ import top_level
 
 import jaxsel
 from jaxsel import data, filter as filters, market, proxy, tables, value
-from jaxsel._show import show_fields
+from jaxsel._inputs.show import show_fields
 
 MOST = 300
 

@@ -13,16 +13,17 @@ import pytest
 import tqdm
 from jax._src import monitoring
 
-from jaxsel import _progress, gradients, match, value
-from jaxsel._progress import first_step, track
+from jaxsel import gradients, match, value
+from jaxsel._runs import progress
+from jaxsel._runs.progress import first_step, track
 
 TEXT = "compiling ..."
 
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(_progress, "_AFTER", 0.05)
-    monkeypatch.setattr(_progress, "_LOOK", 0.005)
+    monkeypatch.setattr(progress, "_AFTER", 0.05)
+    monkeypatch.setattr(progress, "_LOOK", 0.005)
 
 
 class Bar:
@@ -62,7 +63,7 @@ def test_bars_are_widgets_where_these_are_installed(widgets, monkeypatch):
     auto = types.ModuleType("tqdm.auto")  # which warns where they are missing
     auto.tqdm = type("Widget", (), {})
     monkeypatch.setitem(sys.modules, "tqdm.auto", auto)
-    assert _progress.bar_class() is (auto.tqdm if widgets else tqdm.tqdm)
+    assert progress.bar_class() is (auto.tqdm if widgets else tqdm.tqdm)
 
 
 @pytest.mark.left_out
@@ -94,7 +95,7 @@ def test_many_small_programs_count_together(at_once):
     bar = Bar()
     with first_step(bar) as done:
         for _ in range(6):
-            jax.monitoring.record_event_duration_secs(_progress._COMPILED, 0.01)
+            jax.monitoring.record_event_duration_secs(progress._COMPILED, 0.01)
         time.sleep(0.1)
         done()
     assert bar.texts == [TEXT, ""]
@@ -104,8 +105,8 @@ def test_slow_steps_do_not_compile(at_once):
     bar = Bar()
     with first_step(bar):
         jax.monitoring.record_event_duration_secs("/jax/other", 9.0)
-        jax.monitoring.record_event_duration_secs(_progress._LOWERED, 9.0)
-        jax.monitoring.record_event_duration_secs(_progress._COMPILED, 0.01)
+        jax.monitoring.record_event_duration_secs(progress._LOWERED, 9.0)
+        jax.monitoring.record_event_duration_secs(progress._COMPILED, 0.01)
         time.sleep(0.2)
     assert bar.texts == [""]
 

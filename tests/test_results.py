@@ -160,7 +160,7 @@ def test_a_notebook_shows_the_ends_and_a_picture():
 
 
 def test_a_notebook_without_matplotlib(monkeypatch):
-    monkeypatch.setattr("jaxsel._html.find_spec", lambda name: None)
+    monkeypatch.setattr("jaxsel._results.html.find_spec", lambda name: None)
     found = Cells(values()._repr_html_())
     assert "table" in found.tags
     assert "svg" not in found.tags

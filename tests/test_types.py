@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxsel._types import Provenance, Selection, Values
+from jaxsel._results.types import Provenance, Selection, Values
 
 
 def some_values(rows=None, reduce="mean", method="knn_shapley(k=5)", bound=None):

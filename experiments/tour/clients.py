@@ -16,7 +16,7 @@ from experiments._kit.scenes.trainer import images
 from experiments._kit.words import finding, spread
 from experiments.seeds import stacked
 from experiments.store import remembered
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 from jaxsel.data import load
 from jaxsel.report import Chapter, Table
 

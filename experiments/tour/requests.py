@@ -18,7 +18,7 @@ from experiments._kit.scenes.trainer import Samples, Sizes, images
 from experiments._kit.words import averaged, compared, finding, listed, sentence, spread
 from experiments.seeds import stacked
 from experiments.store import remembered
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 from jaxsel.data import load
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
 

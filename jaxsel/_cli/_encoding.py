@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._checks import show_labels
-from jaxsel._doubts import doubt, no_doubts
+from jaxsel._inputs.checks import show_labels
+from jaxsel._inputs.usual_mistakes import doubt, no_doubts
 
 from ._checks import leaking_columns
 from ._tables import check_columns, numbers

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 from ._checks import recorded
 from ._encoding import Encoding

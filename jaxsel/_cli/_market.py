@@ -219,7 +219,7 @@ def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:
     Raises:
         ValueError: If they are others.
     """
-    from jaxsel._frames import in_order
+    from jaxsel._inputs.frames import in_order
 
     x = in_order("DATA", data.x, data.feature_names, columns)
     return data if x is data.x else dataclasses.replace(data, x=x, feature_names=None)

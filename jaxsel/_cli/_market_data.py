@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsel._frames import plain_labels
+from jaxsel._inputs.frames import plain_labels
 
 from ._checks import recorded
 from ._encoding import Agreed, Encoding

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 from ._market_data import agreed, describe, read_data, warn
 from ._market_options import add_max_bytes, add_reading
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--seeds and --steps must be at least 1")
     sources = [args.request, args.held_out, args.train, *args.answers]
     check_outputs([out], inputs=sources, force=args.force)
-    from jaxsel._checks import check_positive
+    from jaxsel._inputs.checks import check_positive
     from jaxsel.market import Request, Trainer, rank
 
     check_positive("--reach", args.reach)

@@ -326,7 +326,7 @@ def _points(
     args: argparse.Namespace,
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...] | None]:
     """Read points as they are, images as rows, with labels and the columns' names."""
-    from jaxsel._frames import plain_labels
+    from jaxsel._inputs.frames import plain_labels
 
     data = read_data(args, args.data, labels=args.labels)
     # Not scaled by the samples' means, which differ from owner to owner.
@@ -337,7 +337,7 @@ def _points(
 def _ordered(
     x: np.ndarray, columns: tuple[str, ...] | None, asked: Valuation
 ) -> np.ndarray:
-    from jaxsel._frames import in_order
+    from jaxsel._inputs.frames import in_order
 
     return in_order("DATA", x, columns, asked.schema.columns, of="the valuation")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 if TYPE_CHECKING:
     from jaxsel.data import Dataset

@@ -8,7 +8,7 @@ import warnings
 
 import jax
 
-from jaxsel._folders import cache_folder
+from jaxsel._files.folders import cache_folder
 
 _FOLDER = "jax_compilation_cache_dir"
 _KEEP_SMALL = {

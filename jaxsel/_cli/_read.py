@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxsel._checks import check_finite
-from jaxsel._doubts import doubt
-from jaxsel._npy import DAMAGED, map_array
-from jaxsel._texts import is_gap
-from jaxsel._types import Values
+from jaxsel._files.npy import DAMAGED, map_array
+from jaxsel._inputs.checks import check_finite
+from jaxsel._inputs.texts import is_gap
+from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._results.types import Values
 from jaxsel.data import Dataset, load
 
 from ._messages import check_file

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 from ._output import Record, check_outputs, say, show_progress
 from ._parser import Parser, add_force

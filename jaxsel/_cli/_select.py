@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
     )
     import numpy as np
 
-    from jaxsel._best import best_samples
+    from jaxsel._results.best import best_samples
 
     from ._read import read_values
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jaxsel._doubts import doubt
+from jaxsel._inputs.usual_mistakes import doubt
 
 if TYPE_CHECKING:
     import pandas
@@ -345,7 +345,7 @@ def _with_decimal_commas(
     """Read other numbers of a file with decimal commas: 1.234,5 and 1.5."""
     import pandas as pd
 
-    from jaxsel._texts import Reading, read_texts
+    from jaxsel._inputs.texts import Reading, read_texts
 
     for name in frame.columns:
         column = frame[name]

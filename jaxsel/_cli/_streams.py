@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._row_paths import is_zarr_group, listed, zarr_version
-from jaxsel._scale import mean_and_scale, standardized
+from jaxsel._inputs.row_paths import is_zarr_group, listed, zarr_version
+from jaxsel._inputs.scale import mean_and_scale, standardized
 
 from ._output import fingerprint, fingerprint_files
 from ._read import STREAMED, read_array
 
 if TYPE_CHECKING:
     from jaxsel import Values
-    from jaxsel._rows import Rows
+    from jaxsel._inputs.rows import Rows
     from jaxsel.data import Dataset
     from jaxsel.tables import TableEncoder
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._doubts import doubt
-from jaxsel._frames import is_index, spread_lists
+from jaxsel._inputs.frames import is_index, spread_lists
+from jaxsel._inputs.usual_mistakes import doubt
 
 from ._messages import check_file
 from ._parser import did_you_mean

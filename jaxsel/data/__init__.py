@@ -1,7 +1,10 @@
 """Real data sets, the user's own data, and seeded corruptions."""
 
-from jaxsel._packages import ChecksumError as ChecksumError, FetchError as FetchError
-from jaxsel._rows import RowChunk as RowChunk, Rows as Rows
+from jaxsel._files.packages import (
+    ChecksumError as ChecksumError,
+    FetchError as FetchError,
+)
+from jaxsel._inputs.rows import RowChunk as RowChunk, Rows as Rows
 
 from ._catalog import register as register
 from ._convert import (

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.utils import tqdm_utils
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 
 from ._catalog import Entry
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 
-from jaxsel._packages import Package, PinnedFile
+from jaxsel._files.packages import Package, PinnedFile
 
 from ._dataset import Dataset
 from ._digits import load_digits

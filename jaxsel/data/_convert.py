@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 
 from ._dataset import Dataset
 

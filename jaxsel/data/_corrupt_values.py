@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy.typing as npt
 
-from jaxsel._checks import check_positive
+from jaxsel._inputs.checks import check_positive
 
 from ._corrupt import (
     check_dtype,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._scale import mean_and_scale, standardized
-from jaxsel._show import compared
+from jaxsel._inputs.scale import mean_and_scale, standardized
+from jaxsel._inputs.show import compared
 
 
 @compared

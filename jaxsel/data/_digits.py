@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 
 from ._dataset import Dataset
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 
 from ._catalog import CATALOG
 from ._dataset import Dataset

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_numeric
-from jaxsel._row_paths import ALLOWED, is_zarr_group, listed, zarr_version
-from jaxsel._rows import Rows, Source
+from jaxsel._inputs.checks import check_numeric
+from jaxsel._inputs.row_paths import ALLOWED, is_zarr_group, listed, zarr_version
+from jaxsel._inputs.rows import Rows, Source
 from jaxsel.tables import TableEncoder
 
 from ._row_files import File, Files, NpyFile, Stamp, Tree

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from jaxsel._packages import extract, fetch
-from jaxsel._scratch import locked_scratch
-from jaxsel._show import brief
+from jaxsel._files.packages import extract, fetch
+from jaxsel._files.scratch import locked_scratch
+from jaxsel._inputs.show import brief
 
 from ._catalog import CATALOG, Entry
 from ._store import (

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxsel._npy import DAMAGED
-from jaxsel._rows import Block, Source
+from jaxsel._files.npy import DAMAGED
+from jaxsel._inputs.rows import Block, Source
 
 
 class Stamp:

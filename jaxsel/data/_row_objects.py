@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._rows import Block, RowChunk, Source
+from jaxsel._inputs.rows import Block, RowChunk, Source
+from jaxsel._runs.fingerprint import fingerprint, plain_repr
 
 from ._row_files import Stamp
 

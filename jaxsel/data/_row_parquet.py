@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._doubts import no_doubts
-from jaxsel._frames import is_index
-from jaxsel._rows import Block
+from jaxsel._inputs.frames import is_index
+from jaxsel._inputs.rows import Block
+from jaxsel._inputs.usual_mistakes import no_doubts
 from jaxsel.tables import TableEncoder
 
 from ._row_files import Stamp

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from jaxsel import models, proxy
-from jaxsel._typed import wrap_key_data
+from jaxsel._devices.typed import wrap_key_data
 from jaxsel.data import info, load
 from jaxsel.report import Chapter, Table
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 from jaxsel.data import Dataset, load
 from jaxsel.models import MLP, Params, fit, train
 from jaxsel.tasks import Detection, detection_curve

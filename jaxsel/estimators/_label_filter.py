@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import multiclass
 
-from jaxsel._checks import show_labels
+from jaxsel._inputs.checks import show_labels
 from jaxsel.labels import find_label_errors
 
 from ._rows import FittedOnRows

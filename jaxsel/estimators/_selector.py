@@ -11,7 +11,7 @@ import numpy as np
 from sklearn import base
 from sklearn.utils import multiclass
 
-from jaxsel._types import Selection
+from jaxsel._results.types import Selection
 from jaxsel.match import class_budgets, facility_location
 
 from ._rows import FittedOnRows

@@ -11,7 +11,7 @@ from sklearn import model_selection
 from sklearn.base import BaseEstimator
 from sklearn.utils import multiclass
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 from jaxsel.neighbors import Metric
 from jaxsel.value import knn_shapley
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from jaxsel._executor import Ahead, Executor, Sent, workers_of
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
+from jaxsel._runs.executor import Ahead, Executor, Sent, workers_of
 
 from ._objective import Benchmark
 from ._solve import Solution, run, solve

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_choice, check_same_length
-from jaxsel._show import brief
+from jaxsel._inputs.checks import as_array, check_choice, check_same_length
+from jaxsel._inputs.show import brief
 
 from ._inputs import as_losses
 from ._threshold import LossThreshold, loss_threshold

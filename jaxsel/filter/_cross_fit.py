@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_count, check_same_length
+from jaxsel._inputs.checks import as_array, check_count, check_same_length
 
 from ._inputs import as_losses
 

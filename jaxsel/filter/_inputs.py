@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import as_array, check_numeric
-from jaxsel._chunk import chunk_slices
-from jaxsel._progress import track
+from jaxsel._inputs.checks import as_array, check_numeric
+from jaxsel._inputs.chunk import chunk_slices
+from jaxsel._runs.progress import track
 
 from ._objective import MOST, Benchmark
 from ._sorted import Chunk, Sorted, distinct, joined

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxsel._show import brief
-from jaxsel._typed import fori_loop
+from jaxsel._devices.typed import fori_loop
+from jaxsel._inputs.show import brief
 
 from ._wide import Wide, excess, largest, less, times, to_float, wide
 

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count
-from jaxsel._show import brief
-from jaxsel._wire import (
+from jaxsel._files.wire import (
     Format,
     check_arrays,
     check_fields,
@@ -23,6 +21,8 @@ from jaxsel._wire import (
     unpacking,
     write,
 )
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.show import brief
 
 from ._inputs import as_losses
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from jaxsel._checks import check_count
+from jaxsel._inputs.checks import check_count
 
 from ._messages import Counted, FromClient
 from ._secure import (

@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import as_array
-from jaxsel._chunk import chunk_rows, chunk_slices, first_row, take_rows
-from jaxsel._memory import activations
-from jaxsel._mesh import (
+from jaxsel._devices.memory import activations
+from jaxsel._devices.mesh import (
     AXIS,
     along,
     automatic,
@@ -25,9 +23,11 @@ from jaxsel._mesh import (
     spread,
     whole,
 )
-from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
-from jaxsel._progress import track
-from jaxsel._typed import jit, tree_map
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.checks import as_array
+from jaxsel._inputs.chunk import chunk_rows, chunk_slices, first_row, take_rows
+from jaxsel._inputs.parameters import Loss, Parameters, check_loss, example_loss, split
+from jaxsel._runs.progress import track
 
 # Numbers that the samples of a chunk compute: on a CPU about a cache's worth.
 _ENTRIES = {"cpu": 1 << 22}

@@ -29,8 +29,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxsel._checks import check_count
-from jaxsel._wire import check_arrays, check_fields, check_text, pack, unpacking
+from jaxsel._files.wire import check_arrays, check_fields, check_text, pack, unpacking
+from jaxsel._inputs.checks import check_count
 
 from ._messages import FORMAT, MAX_BYTES, Counted, FromClient, check_bytes
 from ._secure_messages import Keys, Revealed, Shares

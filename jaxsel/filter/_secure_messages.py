@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from jaxsel._show import brief
-from jaxsel._wire import check_text
+from jaxsel._files.wire import check_text
+from jaxsel._inputs.show import brief
 
 from ._messages import FromClient, check_bytes
 from ._shamir import LENGTH

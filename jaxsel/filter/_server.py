@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._show import brief
-from jaxsel._wire import check_text
+from jaxsel._files.wire import check_text
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
 
 from ._answers import Asked, check_agreement, claimed, outsized
 from ._inputs import as_benchmark

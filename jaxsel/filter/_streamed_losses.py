@@ -11,14 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsel._checks import as_array
-from jaxsel._chunk import chunk_rows, take_rows
-from jaxsel._fingerprint import fingerprint
-from jaxsel._mesh import along, gather, n_shards, replicate, shard
-from jaxsel._parameters import Loss, Parameters, check_loss, example_loss, split
-from jaxsel._progress import track
-from jaxsel._rows import LabelsOf, RowChunk, Rows
-from jaxsel._saved_stream import SavedStream
+from jaxsel._devices.mesh import along, gather, n_shards, replicate, shard
+from jaxsel._inputs.checks import as_array
+from jaxsel._inputs.chunk import chunk_rows, take_rows
+from jaxsel._inputs.parameters import Loss, Parameters, check_loss, example_loss, split
+from jaxsel._inputs.rows import LabelsOf, RowChunk, Rows
+from jaxsel._runs.fingerprint import fingerprint
+from jaxsel._runs.progress import track
+from jaxsel._runs.saved_stream import SavedStream
 
 
 def streamed_losses(

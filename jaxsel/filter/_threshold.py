@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._doubts import doubt
-from jaxsel._executor import Executor, check_executor
-from jaxsel._show import compared
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._inputs.show import compared
+from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._runs.executor import Executor, check_executor
 
 from ._band import Band, solutions
 from ._inputs import Losses, as_benchmark, as_losses, as_source

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import widen
+from jaxsel._inputs.checks import widen
 
 from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._shards import finite_rows

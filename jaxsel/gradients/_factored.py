@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxsel._checks import widen
-from jaxsel._show import brief
-from jaxsel._typed import lax_map
+from jaxsel._devices.typed import lax_map
+from jaxsel._inputs.checks import widen
+from jaxsel._inputs.show import brief
 
 from ._oracle import Gradient, Oracle, products
 

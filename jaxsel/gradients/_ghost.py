@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._chunk import first_row
-from jaxsel._memory import activations
-from jaxsel._parameters import (
+from jaxsel._devices.memory import activations
+from jaxsel._devices.typed import grad, jit
+from jaxsel._inputs.chunk import first_row
+from jaxsel._inputs.parameters import (
     Loss,
     Parameters,
     Wrt,
@@ -21,7 +22,6 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
-from jaxsel._typed import grad, jit
 
 from ._factored import Factored, LayerFactors
 from ._jaxpr_tape import Product, Sum, Tape, View, refusal

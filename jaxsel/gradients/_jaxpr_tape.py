@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from jaxsel._typed import linear_transpose
+from jaxsel._devices.typed import linear_transpose
 
 _MOVES = {
     "reshape",

@@ -9,12 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import (
-    as_array,
-    check_choice,
-    check_same_length,
-)
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import as_array, check_choice, check_same_length
 
 from ._factored import Factored, LayerFactors
 from ._shards import beside, finite_rows, is_spread

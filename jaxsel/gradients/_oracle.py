@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
-from jaxsel._checks import widen
-from jaxsel._typed import tree_map
+from jaxsel._devices.typed import tree_map
+from jaxsel._inputs.checks import widen
 
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""

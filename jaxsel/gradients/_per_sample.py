@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxsel._parameters import (
+from jaxsel._devices.typed import grad, jit
+from jaxsel._inputs.parameters import (
     Form,
     Loss,
     Parameters,
@@ -18,7 +19,6 @@ from jaxsel._parameters import (
     example_loss,
     split,
 )
-from jaxsel._typed import grad, jit
 
 from ._dense import Dense
 from ._rows import check_chunk_size, map_rows, rows_of, vary

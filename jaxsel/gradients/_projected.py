@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from jaxsel._checks import check_choice, check_count, widen
-from jaxsel._parameters import (
+from jaxsel._devices.typed import fori_loop, jit
+from jaxsel._inputs.checks import check_choice, check_count, widen
+from jaxsel._inputs.parameters import (
     Form,
     Loss,
     Parameters,
@@ -21,7 +22,6 @@ from jaxsel._parameters import (
     check_loss,
     split,
 )
-from jaxsel._typed import fori_loop, jit
 
 from ._oracle import Gradient, Oracle, grouped_rows, products
 from ._per_sample import flatten, gradients

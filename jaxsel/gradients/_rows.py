@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._checks import check_count
-from jaxsel._typed import fori_loop, pcast, tree_map
+from jaxsel._devices.typed import fori_loop, pcast, tree_map
+from jaxsel._inputs.checks import check_count
 
 _T = TypeVar("_T")
 

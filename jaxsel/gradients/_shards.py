@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxsel._checks import check_features, check_numeric, float_type, to_float
-from jaxsel._mesh import automatic, gather, replicate
-from jaxsel._typed import jit, psum, tree_map
+from jaxsel._devices.mesh import automatic, gather, replicate
+from jaxsel._devices.typed import jit, psum, tree_map
+from jaxsel._inputs.checks import check_features, check_numeric, float_type, to_float
 
 Shards = tuple[jax.sharding.Mesh, Any]
 """A mesh, and the axis or axes of it over which rows are split."""

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import check_count
-from jaxsel._chunk import chunk_slices
-from jaxsel._progress import track
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.chunk import chunk_slices
+from jaxsel._runs.progress import track
 
 from ._oracle import Gradient, Oracle
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count
-from jaxsel._frames import is_missing
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.frames import is_missing
 from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
 
 from ._plot import plot_errors

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
 
 from ._inputs import CLOSE, Predictions, check_predictions
 from ._joint import ProbabilitySummary, joint_of, summarise, to_prune

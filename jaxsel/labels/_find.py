@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import check_row_order, row_index
-from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._inputs.alignment import check_row_order, row_index
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.value import Learner
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import (
+from jaxsel._devices.typed import jit, lax_map
+from jaxsel._inputs.checks import (
     as_array,
     check_concrete,
     check_count,
@@ -19,10 +20,9 @@ from jaxsel._checks import (
     check_same_length,
     refuse_one_class,
 )
-from jaxsel._doubts import doubt
-from jaxsel._fingerprint import plain_repr
-from jaxsel._scale import origin
-from jaxsel._typed import jit, lax_map
+from jaxsel._inputs.scale import origin
+from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._runs.fingerprint import plain_repr
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
 from ._inputs import Predictions, number_labels

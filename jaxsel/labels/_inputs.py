@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import check_row_order
-from jaxsel._checks import (
+from jaxsel._inputs.alignment import check_row_order
+from jaxsel._inputs.checks import (
     as_array,
     check_finite,
     check_numeric,
     check_same_length,
     show_labels,
 )
-from jaxsel._doubts import doubt
-from jaxsel._foreign import feature_numbers
-from jaxsel._frames import feature_labels
-from jaxsel._label_checks import as_labels, encode_labels
+from jaxsel._inputs.foreign import feature_numbers
+from jaxsel._inputs.frames import feature_labels
+from jaxsel._inputs.labels import as_labels, encode_labels
+from jaxsel._inputs.usual_mistakes import doubt
 
 CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._show import compared
+from jaxsel._inputs.show import compared
 
 from ._inputs import CLOSE, Predictions, check_predictions, row_blocks
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32, Integer
 
-from jaxsel._checks import check_choice
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice
+from jaxsel._inputs.show import brief
 
 from ._inputs import CLOSE
 from ._quality import QUALITIES, Quality

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import caller_level
-from jaxsel._typed import fori_loop, jit
+from jaxsel._devices.typed import fori_loop, jit
+from jaxsel._inputs.checks import caller_level
 from jaxsel.value import Curvature, LogisticRegression, fit_softmax
 
 from ._two_classes import fit_two

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_count, check_features, check_positive
-from jaxsel._progress import track
-from jaxsel._show import compared
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import as_array, check_count, check_features, check_positive
+from jaxsel._inputs.show import compared
+from jaxsel._runs.progress import track
 from jaxsel.neighbors import (
     METRICS,
     Metric,

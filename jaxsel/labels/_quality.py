@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from jaxsel._checks import as_array, check_choice, check_finite, check_same_length
+from jaxsel._inputs.checks import (
+    as_array,
+    check_choice,
+    check_finite,
+    check_same_length,
+)
 
 from ._inputs import Predictions, check_predictions, row_blocks
 from ._joint import ProbabilitySummary

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxsel import value
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 from jaxsel.neighbors import Metric
 from jaxsel.value import Learner
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxsel._show import SHOWN, brief, show_pairs
+from jaxsel._inputs.show import SHOWN, brief, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
@@ -128,7 +128,7 @@ class LabelErrors:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from jaxsel._html import table_html
+        from jaxsel._results.html import table_html
 
         head, *rows = self._cells(SHOWN * 2)
         return table_html(self.summary, head, rows)

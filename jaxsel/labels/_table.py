@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxsel._doubts import doubt, doubt_columns
-from jaxsel._frames import foreign_columns, gapped_columns
+from jaxsel._inputs.frames import foreign_columns, gapped_columns
+from jaxsel._inputs.usual_mistakes import doubt, doubt_columns
 from jaxsel.neighbors import Metric
 from jaxsel.tables import TableEncoder
 

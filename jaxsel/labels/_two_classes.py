@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._typed import diagonal, while_loop
+from jaxsel._devices.typed import diagonal, while_loop
 
 _STEPS, _SHORTER = 200, 20
 _FIRST, _ROUND, _SAME = 6, 12, 3  # steps on all samples, by a Hessian, and by a factor

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_same_length
-from jaxsel._wire import (
+from jaxsel._files.wire import (
     HEAD_BYTES,
     MAX_BYTES,
     check_fields,
@@ -20,6 +19,7 @@ from jaxsel._wire import (
     reading,
     write,
 )
+from jaxsel._inputs.checks import check_choice, check_count, check_same_length
 
 from ._methods import METHODS
 from ._names import check_owner

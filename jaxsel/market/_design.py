@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import align_columns
-from jaxsel._checks import (
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.alignment import align_columns
+from jaxsel._inputs.checks import (
     as_array,
     check_count,
     check_features,
     check_finite,
     check_positive,
 )
-from jaxsel._typed import jit
-from jaxsel._types import Selection
+from jaxsel._results.types import Selection
 
 from ._frank_wolfe import Weighed, frank_wolfe_design
 

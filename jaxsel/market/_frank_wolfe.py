@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxsel._show import brief
-from jaxsel._typed import cholesky, cond, while_loop
+from jaxsel._devices.typed import cholesky, cond, while_loop
+from jaxsel._inputs.show import brief
 
 # Steps between two inversions, against accumulated rounding. An earlier one is due once
 # the weights of the last have shrunk to this share: then digits cancel.

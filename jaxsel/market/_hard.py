@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_count, check_finite, check_same_length
-from jaxsel._doubts import doubt
+from jaxsel._inputs.checks import as_array, check_count, check_finite, check_same_length
+from jaxsel._inputs.usual_mistakes import doubt
 
 from ._schema import listed, misspelt
 

@@ -9,11 +9,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._codec import check_format, read_json
-from jaxsel._scratch import locked
-from jaxsel._staged import staged
-from jaxsel._wire import check_fields, check_id
+from jaxsel._files.codec import check_format, read_json
+from jaxsel._files.scratch import locked
+from jaxsel._files.staged import staged
+from jaxsel._files.wire import check_fields, check_id
+from jaxsel._inputs.checks import check_count, check_positive
 
 from ._valuation import Valuation
 

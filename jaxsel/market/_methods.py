@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._types import Selection
+from jaxsel._results.types import Selection
 from jaxsel.gradients import Oracle
 from jaxsel.match import func_feat, grad_match
 from jaxsel.neighbors import Metric

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxsel._typed import split_model
+from jaxsel._devices.typed import split_model
 from jaxsel.gradients import Oracle, last_layer
 from jaxsel.models import MLP, Params, fit, logits
 

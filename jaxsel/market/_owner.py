@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel.match import Match
 from jaxsel.neighbors import Metric
 

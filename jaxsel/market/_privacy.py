@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._checks import check_count, check_positive
+from jaxsel._inputs.checks import check_count, check_positive
 
 _BINS = 100  # of privacy losses, for each standard deviation of one count's
 _MOST = 10**12  # variance of a sum: its distribution is an array

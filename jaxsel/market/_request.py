@@ -12,16 +12,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_same_length
-from jaxsel._frames import names_of
-from jaxsel._wire import (
-    MAX_BYTES,
-    Format,
-    check_fields,
-    check_id,
-    reading,
-    write,
-)
+from jaxsel._files.wire import MAX_BYTES, Format, check_fields, check_id, reading, write
+from jaxsel._inputs.checks import check_choice, check_count, check_same_length
+from jaxsel._inputs.frames import names_of
 from jaxsel.tables import TableEncoder
 
 from ._methods import METHODS, METHODS_BY_NAME

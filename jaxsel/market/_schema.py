@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_count, check_finite, check_numeric
-from jaxsel._frames import names_of
-from jaxsel._show import brief
-from jaxsel._wire import check_fields, check_text, dtype_name, is_dtype
+from jaxsel._files.wire import check_fields, check_text, dtype_name, is_dtype
+from jaxsel._inputs.checks import as_array, check_count, check_finite, check_numeric
+from jaxsel._inputs.frames import names_of
+from jaxsel._inputs.show import brief
 from jaxsel.tables import TableEncoder
 
 _LARGEST_SAMPLE = 1 << 31  # numbers

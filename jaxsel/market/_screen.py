@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_positive
-from jaxsel._frames import in_order, names_of
+from jaxsel._inputs.checks import check_positive
+from jaxsel._inputs.frames import in_order, names_of
 
 from ._answer import Answer
 from ._made import Making

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_finite, check_same_length
-from jaxsel._doubts import doubt
-from jaxsel._frames import in_order, names_of
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_finite, check_same_length
+from jaxsel._inputs.frames import in_order, names_of
+from jaxsel._inputs.show import brief
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel.gradients import Oracle
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import pseudo_labels

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jaxsel._checks import check_finite
-from jaxsel._frames import plain_labels
+from jaxsel._inputs.checks import check_finite
+from jaxsel._inputs.frames import plain_labels
 from jaxsel.gradients import Oracle
 
 from ._request import Request

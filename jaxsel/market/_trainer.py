@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxsel._checks import check_count, check_finite
-from jaxsel._frames import in_order, plain_labels
+from jaxsel._inputs.checks import check_count, check_finite
+from jaxsel._inputs.frames import in_order, plain_labels
 from jaxsel.data import Dataset
 
 from ._answer import Answer

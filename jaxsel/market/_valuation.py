@@ -13,9 +13,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_same_length
-from jaxsel._show import brief
-from jaxsel._wire import (
+from jaxsel._files.wire import (
     MAX_BYTES,
     check_arrays,
     check_fields,
@@ -25,6 +23,8 @@ from jaxsel._wire import (
     reading,
     write,
 )
+from jaxsel._inputs.checks import check_choice, check_count, check_same_length
+from jaxsel._inputs.show import brief
 from jaxsel.filter import Counted
 from jaxsel.neighbors import METRICS
 

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_features
-from jaxsel._frames import in_order, names_of
-from jaxsel._staged import staged
-from jaxsel._types import Reduce, Values
-from jaxsel._wire import MAX_BYTES, check_arrays, check_fields, pack, reading
+from jaxsel._files.staged import staged
+from jaxsel._files.wire import MAX_BYTES, check_arrays, check_fields, pack, reading
+from jaxsel._inputs.checks import check_choice, check_features
+from jaxsel._inputs.frames import in_order, names_of
+from jaxsel._results.types import Reduce, Values
 from jaxsel.filter import Counted, Keys, Revealed, SecureClient, Shares
 from jaxsel.value import threshold_counts, threshold_knn_shapley
 

@@ -9,9 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import caller_level, check_count, check_features, check_positive
-from jaxsel._frames import names_of
-from jaxsel._types import Values
+from jaxsel._inputs.checks import (
+    caller_level,
+    check_count,
+    check_features,
+    check_positive,
+)
+from jaxsel._inputs.frames import names_of
+from jaxsel._results.types import Values
 from jaxsel.filter import Counted, Keys, Revealed, Shares, open_sum
 from jaxsel.neighbors import Metric
 

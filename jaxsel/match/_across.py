@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._typed import all_gather, psum, tree_map
+from jaxsel._devices.typed import all_gather, psum, tree_map
 
 
 def largest(array: jax.Array, axis: str | None) -> tuple[jax.Array, jax.Array]:

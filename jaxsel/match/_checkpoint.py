@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._mesh import along
-from jaxsel._show import brief
-from jaxsel._typed import tree_map
+from jaxsel._devices.mesh import along
+from jaxsel._devices.typed import tree_map
+from jaxsel._inputs.show import brief
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._grad_match import check_alike, take

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._mesh import AXIS, replicate, shard
-from jaxsel._typed import jit, tree_map
+from jaxsel._devices.mesh import AXIS, replicate, shard
+from jaxsel._devices.typed import jit, tree_map
 from jaxsel.gradients import Gradient, Oracle
 
 from ._inputs import one_of

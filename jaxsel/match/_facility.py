@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import (
+from jaxsel._devices.mesh import AXIS, along, gather, replicate, shard
+from jaxsel._devices.typed import finfo, jit, psum
+from jaxsel._inputs.checks import (
     as_array,
     check_choice,
     check_count,
     check_positive,
     widen,
 )
-from jaxsel._chunk import chunk_slices
-from jaxsel._mesh import AXIS, along, gather, replicate, shard
-from jaxsel._progress import track
-from jaxsel._typed import finfo, jit, psum
-from jaxsel._types import Selection
+from jaxsel._inputs.chunk import chunk_slices
+from jaxsel._results.types import Selection
+from jaxsel._runs.progress import track
 from jaxsel.gradients import Dense, Oracle
 from jaxsel.neighbors._distance import rounded_mean, subtract
 

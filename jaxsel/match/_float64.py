@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import as_array
-from jaxsel._doubts import doubt
-from jaxsel._typed import finfo, tree_map
+from jaxsel._devices.typed import finfo, tree_map
+from jaxsel._inputs.checks import as_array
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel.gradients import Dense, Factored, Oracle, Projected, Streamed
 
 from ._resident import Resident

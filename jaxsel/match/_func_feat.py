@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Real
 
-from jaxsel._aligned import align_columns
-from jaxsel._checks import check_choice, check_count, check_features, to_float
-from jaxsel._mesh import along, gather, is_on, replicate, whole
-from jaxsel._typed import finfo, fori_loop, jit, lax_map, norm
+from jaxsel._devices.mesh import along, gather, is_on, replicate, whole
+from jaxsel._devices.typed import finfo, fori_loop, jit, lax_map, norm
+from jaxsel._inputs.alignment import align_columns
+from jaxsel._inputs.checks import check_choice, check_count, check_features, to_float
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take

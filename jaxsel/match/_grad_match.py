@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count
-from jaxsel._label_checks import encode_labels
-from jaxsel._mesh import along
+from jaxsel._devices.mesh import along
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.labels import encode_labels
 from jaxsel.gradients import Projected, Streamed
 
 from ._inputs import Candidates, as_oracle, check_penalty

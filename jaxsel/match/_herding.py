@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count
-from jaxsel._mesh import AXIS, along, gather, replicate, shard
-from jaxsel._typed import finfo, fori_loop, jit
-from jaxsel._types import Selection
+from jaxsel._devices.mesh import AXIS, along, gather, replicate, shard
+from jaxsel._devices.typed import finfo, fori_loop, jit
+from jaxsel._inputs.checks import check_count
+from jaxsel._results.types import Selection
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._across import any_of, columns, largest, without

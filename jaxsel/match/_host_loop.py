@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._progress import bar_class, first_step
+from jaxsel._runs.progress import bar_class, first_step
 from jaxsel.gradients import Gradient, Streamed
 
 from ._column_cache import ColumnCache, empty_cache, put

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count, widen
-from jaxsel._mesh import along
-from jaxsel._types import Selection
+from jaxsel._devices.mesh import along
+from jaxsel._inputs.checks import check_count, widen
+from jaxsel._results.types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._inputs import Candidates, as_oracle, check_target, one_of

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from jax.core import Tracer
 
-from jaxsel._checks import (
+from jaxsel._devices.mesh import is_on, whole
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.checks import (
     as_array,
     check_concrete,
     check_numeric,
     check_positive,
 )
-from jaxsel._mesh import is_on, whole
-from jaxsel._typed import jit, tree_map
 from jaxsel.gradients import Gradient, Oracle, Streamed, dense
 
 from ._resident import Resident

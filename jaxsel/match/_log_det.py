@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count, check_positive, widen
-from jaxsel._doubts import doubt
-from jaxsel._mesh import AXIS, along, gather, shard
-from jaxsel._typed import finfo, jit, while_loop
-from jaxsel._types import Selection
+from jaxsel._devices.mesh import AXIS, along, gather, shard
+from jaxsel._devices.typed import finfo, jit, while_loop
+from jaxsel._inputs.checks import check_count, check_positive, widen
+from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._results.types import Selection
 from jaxsel.gradients import Oracle, Streamed
 
 from ._across import columns, entries, largest, replaced

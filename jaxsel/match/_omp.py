@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._mesh import along
+from jaxsel._devices.mesh import along
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel.gradients import Gradient, Streamed
 
 from ._compute import compute

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxsel._mesh import shard
+from jaxsel._devices.mesh import shard
 from jaxsel.gradients import Dense, Gradient, Oracle, Streamed
 
 from ._resident import Resident

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._checks import widen
-from jaxsel._typed import cond, finfo, tree_map, while_loop
+from jaxsel._devices.typed import cond, finfo, tree_map, while_loop
+from jaxsel._inputs.checks import widen
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 from . import _refit

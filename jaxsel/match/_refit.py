@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._typed import cholesky, cond, finfo, tree_map, while_loop
+from jaxsel._devices.typed import cholesky, cond, finfo, tree_map, while_loop
 
 # With B the basic atoms and N the others, the tableau T and `values` q say
 #

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._checks import widen
-from jaxsel._mesh import (
+from jaxsel._devices.mesh import (
     AXIS,
     gather,
     is_on,
@@ -26,7 +25,8 @@ from jaxsel._mesh import (
     spread,
     whole,
 )
-from jaxsel._typed import jit, psum, tree_map
+from jaxsel._devices.typed import jit, psum, tree_map
+from jaxsel._inputs.checks import widen
 from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._usable import correlations

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_positive, widen
-from jaxsel._mesh import along
+from jaxsel._devices.mesh import along
+from jaxsel._inputs.checks import check_count, check_positive, widen
 
 from ._inputs import Candidates, as_oracle, penalty_diagonal
 from ._resident import laid_out

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._show import compared, is_readable
-from jaxsel._typed import tree_map
-from jaxsel._types import Selection
+from jaxsel._devices.typed import tree_map
+from jaxsel._inputs.show import compared, is_readable
+from jaxsel._results.types import Selection
 
 BUDGET, TOLERANCE, EXHAUSTED, PRECISION, OVERFLOW = range(5)
 REASONS = (

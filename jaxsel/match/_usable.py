@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import widen
-from jaxsel._typed import finfo, jit, tree_map
+from jaxsel._devices.typed import finfo, jit, tree_map
+from jaxsel._inputs.checks import widen
 from jaxsel.gradients import Gradient, Oracle, squared_norm
 
 

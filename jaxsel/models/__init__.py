@@ -16,7 +16,7 @@ Or load an encoder, with a fresh head for two classes, and fine-tune it:
     target.logits(tokens)
 """
 
-from jaxsel._folders import cache_folder as cache_folder
+from jaxsel._files.folders import cache_folder as cache_folder
 
 from ._catalog import (
     ModelInfo as ModelInfo,

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxsel._folders import cache_folder
-from jaxsel._packages import Package, PinnedFile, extract, fetch
-from jaxsel._scratch import locked_scratch
-from jaxsel._show import brief
+from jaxsel._files.folders import cache_folder
+from jaxsel._files.packages import Package, PinnedFile, extract, fetch
+from jaxsel._files.scratch import locked_scratch
+from jaxsel._inputs.show import brief
 
 PathLike = str | os.PathLike[str]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._inputs.checks import check_choice, check_count
 
 from ._layer import EncoderConfig, EncoderLayer, make_norm
 from ._tokens import Tokens

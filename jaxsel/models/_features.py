@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsel._checkpoints import run_digest
-from jaxsel._checks import check_choice, check_count
-from jaxsel._result_files import read_arrays, write_arrays
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._results.files import read_arrays, write_arrays
+from jaxsel._runs.checkpoints import run_digest
 
 from ._encoder import Read
 from ._target import Target

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
-from jaxsel._checks import as_array, check_count, check_finite, check_same_length
-from jaxsel._mesh import along, gather, n_shards, replicate, shard
-from jaxsel._progress import track
+from jaxsel._devices.mesh import along, gather, n_shards, replicate, shard
+from jaxsel._inputs.checks import as_array, check_count, check_finite, check_same_length
+from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
+from jaxsel._runs.progress import track
 
 from ._finetune import CrossEntropy
 from ._fit import Params, check_classes, pad_rows

@@ -16,15 +16,15 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
-from jaxsel._checks import (
+from jaxsel._inputs.checks import (
     check_choice,
     check_count,
     check_finite,
     check_positive,
     check_same_length,
 )
-from jaxsel._progress import track
+from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
+from jaxsel._runs.progress import track
 
 from ._fit import Params, is_half
 

@@ -10,9 +10,14 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checks import check_count, check_finite, check_positive, check_same_length
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._draws import drawer
+from jaxsel._inputs.checks import (
+    check_count,
+    check_finite,
+    check_positive,
+    check_same_length,
+)
+from jaxsel._inputs.chunk import chunk_slices, take_rows
+from jaxsel._runs.draws import drawer
 
 Params = Any
 """Parameters, as `flax.nnx.split(model, flax.nnx.Param)` returns them."""

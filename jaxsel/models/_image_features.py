@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from flax import nnx
 
-from jaxsel._checkpoints import run_digest
-from jaxsel._checks import check_choice, check_count, check_finite
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_choice, check_count, check_finite
+from jaxsel._inputs.chunk import chunk_slices, take_rows
+from jaxsel._runs.checkpoints import run_digest
+from jaxsel._runs.progress import track
 
 from ._efficientnet import KIND, WIDTH, efficientnet_features, load_weights
 from ._encoder import Classifier, Read

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxsel._checks import check_choice, check_count, check_positive
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
 
 Softmax = Callable[[jax.Array, jax.Array | None], jax.Array]
 Norm = Callable[[nnx.LayerNorm, jax.Array], jax.Array]

@@ -14,9 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from flax import nnx
 
-from jaxsel._checks import check_choice, check_count, check_finite, check_same_length
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._progress import track
+from jaxsel._inputs.checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_same_length,
+)
+from jaxsel._inputs.chunk import chunk_slices, take_rows
+from jaxsel._runs.progress import track
 
 from ._encoder import Read, pool as reduce_rows
 from ._fit import Params

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxsel._checks import check_count
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.show import brief
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

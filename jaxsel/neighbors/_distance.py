@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxsel._checks import check_choice, check_concrete, float_type, to_float
-from jaxsel._typed import jit, norm
+from jaxsel._devices.typed import jit, norm
+from jaxsel._inputs.checks import check_choice, check_concrete, float_type, to_float
 
 from ._exact import BY_QUERY, Exact, errors, repair
 from ._given import as_given, rounds_nothing

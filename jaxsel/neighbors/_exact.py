@@ -27,9 +27,9 @@ import numpy as np
 from jax import lax
 
 from jaxsel import _native
-from jaxsel._platform import on_platform, take
-from jaxsel._show import brief
-from jaxsel._typed import all_gather, all_to_all, cond, lax_map
+from jaxsel._devices.platform import on_platform, take
+from jaxsel._devices.typed import all_gather, all_to_all, cond, lax_map
+from jaxsel._inputs.show import brief
 
 from ._together import once, repeat
 

@@ -21,9 +21,9 @@ from jax import lax
 from jaxtyping import Int32, Real, Shaped
 
 from jaxsel import _native
-from jaxsel._checks import check_choice, check_row
-from jaxsel._platform import on_platform, scatter_index, take
-from jaxsel._typed import platform_dependent
+from jaxsel._devices.platform import on_platform, scatter_index, take
+from jaxsel._devices.typed import platform_dependent
+from jaxsel._inputs.checks import check_choice, check_row
 
 from ._exact import Exact, nearest, settle
 from ._ranks import settle_ranks

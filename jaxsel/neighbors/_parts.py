@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._checks import as_type, check_choice, to_float
-from jaxsel._fingerprint import as_float32, sampled, sampling_step
-from jaxsel._mesh import AXIS, is_on, n_shards, spread
-from jaxsel._typed import all_to_all
+from jaxsel._devices.mesh import AXIS, is_on, n_shards, spread
+from jaxsel._devices.typed import all_to_all
+from jaxsel._inputs.checks import as_type, check_choice, to_float
+from jaxsel._runs.fingerprint import as_float32, sampled, sampling_step
 
 from ._distance import (
     METRICS,

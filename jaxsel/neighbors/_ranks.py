@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxsel._platform import take
+from jaxsel._devices.platform import take
 
 from ._exact import (
     NEAR,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._typed import fori_loop
+from jaxsel._devices.typed import fori_loop
 
 _DIGIT = 4  # bits; a pass compares each key with 2^4 - 1 others
 

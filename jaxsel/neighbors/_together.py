@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxsel._typed import psum
+from jaxsel._devices.typed import psum
 
 # The name that `jax.vmap` gives the rows of a device, where devices work together: what
 # one row wants all take part in, so that no loop has to choose row by row.

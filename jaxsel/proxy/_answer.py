@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_features, check_finite, check_same_length
+from jaxsel._inputs.checks import check_features, check_finite, check_same_length
 
 from ._attacked import (
     attacked_features,

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._inputs.checks import check_choice, check_count
 
 from ._attacks import Surrogate, attack
 from ._manifest import Manifest

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._codec import check_format, decode, encode, read_json, write_json
-from jaxsel._show import brief
-from jaxsel._typed import wrap_key_data
+from jaxsel._devices.typed import wrap_key_data
+from jaxsel._files.codec import check_format, decode, encode, read_json, write_json
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
 
 Role = Literal["model owner", "data owner"]
 _OTHER: dict[Role, Role] = {"model owner": "data owner", "data owner": "model owner"}

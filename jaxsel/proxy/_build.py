@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from flax import nnx
 
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._typed import jit, tree_map
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.chunk import chunk_slices, take_rows
 from jaxsel.models import Encoder, Target, Tokens
 
 from ._exvivo import Source, train_mlps

@@ -7,8 +7,8 @@ import functools
 import math
 from typing import Literal, get_args
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._inputs.show import brief
 
 from ._choosing import bounds, chosen, harmonic
 from ._cost import Network

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int32
 
-from jaxsel._checks import (
+from jaxsel._devices.typed import fori_loop, jit
+from jaxsel._inputs.checks import (
     as_array,
     check_count,
     check_features,
@@ -17,9 +18,8 @@ from jaxsel._checks import (
     check_same_length,
     to_float,
 )
-from jaxsel._label_checks import encode_labels
-from jaxsel._typed import fori_loop, jit
-from jaxsel._types import Selection
+from jaxsel._inputs.labels import encode_labels
+from jaxsel._results.types import Selection
 from jaxsel.match import class_budgets
 from jaxsel.neighbors import normalise
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._inputs.show import brief
 
 from ._choosing import outside_count
 from ._manifest import Manifest

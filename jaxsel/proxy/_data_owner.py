@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._chunk import take_rows_at
-from jaxsel._show import brief
+from jaxsel._inputs.chunk import take_rows_at
+from jaxsel._inputs.show import brief
 from jaxsel.models import Target, Tokens
 
 from ._bootstrap import draw_bootstrap

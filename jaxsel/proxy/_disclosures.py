@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice, check_count, check_same_length
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice, check_count, check_same_length
+from jaxsel._inputs.show import brief
 
 from ._leakage import is_linear_probe
 from ._manifest import Manifest

@@ -19,9 +19,9 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._show import brief
-from jaxsel._typed import fori_loop, grad, jit
+from jaxsel._devices.typed import fori_loop, grad, jit
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._inputs.show import brief
 
 from ._mlp import Kind, Nonlinearity, Params, hold_out
 from ._refit import Arrays, Samples, best_of, by_width, refit

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
 
 from ._manifest import Manifest
 from ._proxy import Proxy

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Shaped
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 from ._manifest import Emulator, Layer, Manifest
 from ._mlp import along, dense

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxsel._checks import check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_positive
+from jaxsel._inputs.show import brief
 from jaxsel.report import COLORS, new_figure, style
 
 from ._cost import markdown

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import optax
 from flax import nnx
 
-from jaxsel._checks import check_count, check_same_length
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._typed import grad, jit, tree_map
+from jaxsel._devices.typed import grad, jit, tree_map
+from jaxsel._inputs.checks import check_count, check_same_length
+from jaxsel._inputs.chunk import chunk_slices, take_rows
 from jaxsel.models import EncoderLayer, Target
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from jaxsel._checks import check_choice
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice
+from jaxsel._inputs.show import brief
 from jaxsel.models import FineTuned, minimise
 
 from ._exvivo import Source

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import (
+from jaxsel._inputs.checks import (
     check_count,
     check_features,
     check_finite,

@@ -41,9 +41,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._codec import check_format, decode, encode, read_json, short, write_json
-from jaxsel._show import brief
+from jaxsel._files.codec import (
+    check_format,
+    decode,
+    encode,
+    read_json,
+    short,
+    write_json,
+)
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
 
 from .families import (
     ACTIVATIONS,

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_same_length
-from jaxsel._codec import check_format, decode, encode, read_json, write_json
-from jaxsel._show import brief
+from jaxsel._files.codec import check_format, decode, encode, read_json, write_json
+from jaxsel._inputs.checks import check_count, check_same_length
+from jaxsel._inputs.show import brief
 
 from ._manifest import Manifest
 from ._plan import Samples

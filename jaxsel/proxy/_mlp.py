@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import check_choice, check_features, check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice, check_features, check_positive
+from jaxsel._inputs.show import brief
 
 Params = dict[str, jax.Array]
 Kind = Literal["softmax", "rsqrt", "entropy"]

@@ -10,8 +10,8 @@ from typing import Literal
 import jax
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
 from jaxsel.models import Target, finetune
 
 from ._bootstrap import bootstrap_size, draw_bootstrap

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 from . import _aby3, _cheetah
 from ._manifest import Manifest

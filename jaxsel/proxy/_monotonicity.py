@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_same_length
+from jaxsel._inputs.checks import check_same_length
 
 
 def monotonicity(

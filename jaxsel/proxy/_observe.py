@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._chunk import chunk_slices, take_rows, take_rows_at
-from jaxsel._typed import jit, tree_map
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.chunk import chunk_slices, take_rows, take_rows_at
 
 from ._forward import Params, Seen, proxy_scores, run
 from ._manifest import Manifest

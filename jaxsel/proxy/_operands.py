@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 from . import _primitives as primitives
 from ._primitives import Count

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checkpoints import run_digest
-from jaxsel._show import brief
-from jaxsel._types import Selection
+from jaxsel._inputs.show import brief
+from jaxsel._results.types import Selection
+from jaxsel._runs.checkpoints import run_digest
 from jaxsel.models import Target
 
 from ._bootstrap import bootstrap_size

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._chunk import take_rows_at
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._inputs.chunk import take_rows_at
+from jaxsel._inputs.show import brief
 from jaxsel.models import Target
 
 from ._exvivo import SOURCES, Source

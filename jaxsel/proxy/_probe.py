@@ -17,7 +17,8 @@ import numpy.typing as npt
 import optax
 from jax import lax
 
-from jaxsel._checks import (
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.checks import (
     check_choice,
     check_count,
     check_features,
@@ -27,8 +28,7 @@ from jaxsel._checks import (
     check_same_length,
     to_float,
 )
-from jaxsel._show import brief
-from jaxsel._typed import jit, tree_map
+from jaxsel._inputs.show import brief
 
 from ._mlp import along
 from .families._score_exact import entropy

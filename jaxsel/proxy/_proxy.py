@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_finite
-from jaxsel._chunk import chunk_slices, take_rows
-from jaxsel._show import brief
-from jaxsel._typed import jit, tree_map
+from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.checks import check_count, check_finite
+from jaxsel._inputs.chunk import chunk_slices, take_rows
+from jaxsel._inputs.show import brief
 
 from ._forward import Params, proxy_logits, proxy_scores
 from ._manifest import Manifest

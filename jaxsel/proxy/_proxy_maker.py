@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 from jaxsel.models import Target, Tokens
 
 from ._bounds import with_bounds

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_finite
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_count, check_finite
+from jaxsel._inputs.show import brief
 
 _SEEDS = 2**64 - 1  # the largest seed: parties draw theirs as 64 bits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 from ._cost import markdown
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxsel._platform import one_thread
+from jaxsel._devices.platform import one_thread
 
 Arrays = dict[str, np.ndarray]
 

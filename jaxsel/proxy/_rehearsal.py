@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checkpoints import run_digest
-from jaxsel._checks import check_count, check_same_length
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_count, check_same_length
+from jaxsel._runs.checkpoints import run_digest
+from jaxsel._runs.progress import track
 from jaxsel.models import Target
 
 from ._bootstrap import bootstrap_size

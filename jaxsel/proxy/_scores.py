@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 
 from ._manifest import KINDS, Kind
 from ._mlp import along

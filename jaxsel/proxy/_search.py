@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._runs.progress import track
 
 from ._bootstrap import bootstrap_size
 from ._choice_cost import LEAKS, Leak, choice_cost

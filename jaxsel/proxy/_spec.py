@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
 
 from ._manifest import (
     FFN,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsel._checkpoints import Checkpoints
+from jaxsel._runs.checkpoints import Checkpoints
 
 
 class Store:

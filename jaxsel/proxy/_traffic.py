@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 EngineName = Literal["crypten", "spu-cheetah", "spu-aby3", "spu-aby3-128"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

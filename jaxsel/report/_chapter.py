@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 if TYPE_CHECKING:
     import matplotlib.figure

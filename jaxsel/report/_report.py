@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._show import brief
-from jaxsel._staged import staged
+from jaxsel._files.staged import staged
+from jaxsel._inputs.show import brief
 
 from ._chapter import Chapter, Figure, Table
 from ._origin import Origin, origin

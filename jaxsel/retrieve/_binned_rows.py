@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._progress import track
-from jaxsel._rows import RowChunk, Rows
+from jaxsel._inputs.rows import RowChunk, Rows
+from jaxsel._runs.progress import track
 
 from ._table import (
     BINS,

@@ -16,9 +16,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Int32, Integer
 
-from jaxsel._checks import check_choice, check_concrete, check_count
-from jaxsel._rows import Rows
-from jaxsel._types import Selection
+from jaxsel._inputs.checks import check_choice, check_concrete, check_count
+from jaxsel._inputs.rows import Rows
+from jaxsel._results.types import Selection
 
 from ._binned_rows import row_columns
 from ._coverage import cover

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import as_type, float_type
-from jaxsel._chunk import chunk_rows, chunk_slices
-from jaxsel._mesh import AXIS
-from jaxsel._read_ahead import read_ahead
-from jaxsel._rows import RowChunk, Rows
+from jaxsel._devices.mesh import AXIS
+from jaxsel._inputs.checks import as_type, float_type
+from jaxsel._inputs.chunk import chunk_rows, chunk_slices
+from jaxsel._inputs.read_ahead import read_ahead
+from jaxsel._inputs.rows import RowChunk, Rows
 from jaxsel.neighbors import Metric
 
 from ._stream import LARGEST, MOST, Codes, Stream, subtract

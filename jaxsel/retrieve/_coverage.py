@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int32, Integer
 
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
 from jaxsel.neighbors import argsort
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._mesh import whole
-from jaxsel._typed import cholesky, jit, while_loop
+from jaxsel._devices.mesh import whole
+from jaxsel._devices.typed import cholesky, jit, while_loop
 from jaxsel.neighbors import normalise
 
 from ._stream import Stream

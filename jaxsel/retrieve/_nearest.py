@@ -20,11 +20,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._mesh import AXIS, along, gather, is_on, n_shards, replicate, shard
-from jaxsel._progress import track
-from jaxsel._show import brief
-from jaxsel._typed import finfo, fori_loop, jit
+from jaxsel._devices.mesh import AXIS, along, gather, is_on, n_shards, replicate, shard
+from jaxsel._devices.typed import finfo, fori_loop, jit
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._inputs.show import brief
+from jaxsel._runs.progress import track
 from jaxsel.neighbors import (
     METRICS,
     Metric,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from jaxsel._rows import Rows
+    from jaxsel._inputs.rows import Rows
 
 # Feature entries in a block: 1 MB, what a core's second-level cache holds. One product
 # over 25 MB takes a fifth longer than many over 1 MB. Elsewhere a chunk is one block.

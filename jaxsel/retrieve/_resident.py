@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import float_type
-from jaxsel._mesh import gather, n_shards, shard, spread
-from jaxsel._typed import jit
+from jaxsel._devices.mesh import gather, n_shards, shard, spread
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import float_type
 
 from ._chunks import Part, refuse
 from ._stream import Stream

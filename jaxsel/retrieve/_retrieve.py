@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import as_array, check_count
-from jaxsel._mesh import along, is_on, whole
-from jaxsel._progress import track
-from jaxsel._types import Selection
+from jaxsel._devices.mesh import along, is_on, whole
+from jaxsel._inputs.checks import as_array, check_count
+from jaxsel._results.types import Selection
+from jaxsel._runs.progress import track
 from jaxsel.neighbors import Metric
 
 from ._chunks import rows_at_once
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from jaxsel._rows import Rows
+    from jaxsel._inputs.rows import Rows
 
 # Most entries of all lists of neighbours together, at 8 bytes each.
 _LISTS = 2**22

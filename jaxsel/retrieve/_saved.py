@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsel._fingerprint import fingerprint
-from jaxsel._mesh import is_on
-from jaxsel._rows import Rows
-from jaxsel._saved_stream import SavedStream
+from jaxsel._devices.mesh import is_on
+from jaxsel._inputs.rows import Rows
+from jaxsel._runs.fingerprint import fingerprint
+from jaxsel._runs.saved_stream import SavedStream
 
 from ._stream import Codes, Stream
 

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._aligned import align_columns
-from jaxsel._checks import (
+from jaxsel._devices.mesh import is_on, whole
+from jaxsel._inputs.alignment import align_columns
+from jaxsel._inputs.checks import (
     as_array,
     check_choice,
     check_concrete,
@@ -20,10 +21,9 @@ from jaxsel._checks import (
     float_type,
     to_float,
 )
-from jaxsel._doubts import doubt
-from jaxsel._label_checks import encode_labels
-from jaxsel._mesh import is_on, whole
-from jaxsel._rows import Rows, in_step
+from jaxsel._inputs.labels import encode_labels
+from jaxsel._inputs.rows import Rows, in_step
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel.neighbors import METRICS, Metric, normalise
 from jaxsel.neighbors._distance import (
     LARGEST as LARGEST,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._checks import check_concrete
+from jaxsel._inputs.checks import check_concrete
 
 if TYPE_CHECKING:
     import numpy.typing as npt

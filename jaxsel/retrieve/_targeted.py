@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count, check_positive
-from jaxsel._rows import Rows
-from jaxsel._typed import cond, jit, while_loop
-from jaxsel._types import Selection
+from jaxsel._devices.typed import cond, jit, while_loop
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._inputs.rows import Rows
+from jaxsel._results.types import Selection
 from jaxsel.neighbors import Metric
 
 from ._determinants import by_determinants

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._codec import Json, decode
-from jaxsel._texts import FORMS
+from jaxsel._files.codec import Json, decode
+from jaxsel._inputs.texts import FORMS
 
 _ROUNDING = 1e-6  # relative difference that other arithmetic may make
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._codec import check_format, decode, encode, read_json, write_json
-from jaxsel._doubts import doubt
+from jaxsel._files.codec import check_format, decode, encode, read_json, write_json
+from jaxsel._inputs.usual_mistakes import doubt
 
 from ._columns import (
     Category,

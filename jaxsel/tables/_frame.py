@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jaxsel._frames import is_index, spread_lists
+from jaxsel._inputs.frames import is_index, spread_lists
 
 if TYPE_CHECKING:
     import pandas

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from jaxsel._doubts import doubt
-from jaxsel._label_checks import warn_spelling
-from jaxsel._texts import Reading, days, is_gap, read_texts
+from jaxsel._inputs.labels import warn_spelling
+from jaxsel._inputs.texts import Reading, days, is_gap, read_texts
+from jaxsel._inputs.usual_mistakes import doubt
 
 _DISTINCT = 0.5  # of the rows: a column of more different texts has no categories
 _GAPS = 0.05  # share of texts in a column of numbers that may become gaps

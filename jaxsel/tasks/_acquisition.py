@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._runs.progress import track
 from jaxsel.data import gaussian_noise
 
 from ._application import (

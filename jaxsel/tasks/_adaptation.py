@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 from jaxsel.data import Dataset
 
 from ._application import (

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
-from jaxsel._checks import as_array, check_count, check_finite
-from jaxsel._show import SHOWN
-from jaxsel._types import Values
+from jaxsel._inputs.checks import as_array, check_count, check_finite
+from jaxsel._inputs.show import SHOWN
+from jaxsel._results.types import Values
 
 from ._application import check_share
 

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import (
+from jaxsel._inputs.checks import (
     as_array,
     caller_level,
     check_count,
     check_finite,
     check_same_length,
 )
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 from ._embedding import Embedding, pixels
 

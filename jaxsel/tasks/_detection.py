@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_array, check_finite, check_same_length
-from jaxsel._types import Values
+from jaxsel._inputs.checks import as_array, check_finite, check_same_length
+from jaxsel._results.types import Values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

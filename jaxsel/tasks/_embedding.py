@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from flax import nnx
 
-from jaxsel._checks import check_choice, check_count
+from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel.models import CNN, MLP, Params, fit, logits
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxsel._checks import check_count, check_positive
+from jaxsel._inputs.checks import check_count, check_positive
 from jaxsel.models import CNN, MLP, accuracy, fit
 
 Learner = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, jax.Array], float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from jaxsel._checks import shared_options
+from jaxsel._inputs.checks import shared_options
 
 from ._application import Embed
 from ._learners import LOGISTIC, Learner

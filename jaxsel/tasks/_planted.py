@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 
 from ._application import (
     Run,

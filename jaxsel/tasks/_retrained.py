@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_choice
+from jaxsel._runs.progress import track
 
 from ._application import (
     ValueFunction,

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 from jaxsel.data import (
     instance_watermark as plant_instances,
     pattern_watermark as plant_corner,

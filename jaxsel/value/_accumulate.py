@@ -18,10 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice
-from jaxsel._chunk import chunk_rows, chunk_slices, take_rows
-from jaxsel._doubts import doubt_values
-from jaxsel._mesh import (
+from jaxsel._devices.mesh import (
     AXIS,
     along,
     gather as to_hosts,
@@ -30,10 +27,13 @@ from jaxsel._mesh import (
     replicate,
     shard,
 )
-from jaxsel._owners import check_owners
-from jaxsel._progress import track
-from jaxsel._typed import jit
-from jaxsel._types import Reduce, Values
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import check_choice
+from jaxsel._inputs.chunk import chunk_rows, chunk_slices, take_rows
+from jaxsel._inputs.owners import check_owners
+from jaxsel._inputs.usual_mistakes import doubt_values
+from jaxsel._results.types import Reduce, Values
+from jaxsel._runs.progress import track
 from jaxsel.neighbors import squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_choice
-from jaxsel._platform import one_thread
-from jaxsel._types import Values
+from jaxsel._devices.platform import one_thread
+from jaxsel._inputs.checks import check_choice
+from jaxsel._results.types import Values
 
 from ._estimator import ENDS, TAKEN, Batch, Moments, Part, State, Sums
 from ._evaluator import Evaluator

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._typed import finfo
+from jaxsel._devices.typed import finfo
 from jaxsel.neighbors import Exact, Metric
 from jaxsel.neighbors._exact import (
     BY_QUERY,

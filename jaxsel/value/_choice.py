@@ -7,8 +7,8 @@ from typing import Any, Literal, Unpack, get_args
 
 import jax
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._types import Values
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._results.types import Values
 
 from ._adjusted import adjusted_semivalue
 from ._exact import Kind, exact_semivalue

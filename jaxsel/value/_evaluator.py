@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import INT32, check_count
-from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._mesh import along, gather, n_shards, shard
-from jaxsel._typed import clone_key, jit, tree_map
+from jaxsel._devices.mesh import along, gather, n_shards, shard
+from jaxsel._devices.typed import clone_key, jit, tree_map
+from jaxsel._inputs.checks import INT32, check_count
+from jaxsel._runs.fingerprint import fingerprint, plain_repr
 
 from ._failures import Failures
 from ._owner_utility import by_owner

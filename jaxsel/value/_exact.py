@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxsel._checks import check_choice
-from jaxsel._progress import track
-from jaxsel._typed import jit
-from jaxsel._types import Values
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import check_choice
+from jaxsel._results.types import Values
+from jaxsel._runs.progress import track
 
 from ._evaluator import Evaluator
 from ._failures import tell

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from jaxtyping import Float, Key, Shaped
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 
 @brief

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jaxsel._executor import (
+from jaxsel._runs.executor import (
     Ahead,
     Executor as Executor,
     Sent,

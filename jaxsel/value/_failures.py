@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax.core import Tracer
 
-from jaxsel._mesh import gather
+from jaxsel._devices.mesh import gather
 
 Counts: TypeAlias = tuple[int, int, str]  # coalitions, failed, the first error
 

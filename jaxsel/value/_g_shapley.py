@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int32, Integer, Key
 
-from jaxsel._aligned import align, row_index
-from jaxsel._checks import as_array, check_choice, check_positive
-from jaxsel._fingerprint import plain_repr
-from jaxsel._mesh import AXIS, along, gather, n_shards, shard
-from jaxsel._typed import clone_key, grad, jit, tree_map
-from jaxsel._types import Values
+from jaxsel._devices.mesh import AXIS, along, gather, n_shards, shard
+from jaxsel._devices.typed import clone_key, grad, jit, tree_map
+from jaxsel._inputs.alignment import align, row_index
+from jaxsel._inputs.checks import as_array, check_choice, check_positive
+from jaxsel._results.types import Values
+from jaxsel._runs.fingerprint import plain_repr
 
 from ._estimator import Batch, Moments, Part, State, honest_m2, moments, no_samples
 from ._evaluator import batch_rows, check_key, describe, describe_data

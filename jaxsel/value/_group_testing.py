@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 from ._estimator import (
     ENDS,

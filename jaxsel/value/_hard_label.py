@@ -30,11 +30,11 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float, Int32, Real
 
-from jaxsel._aligned import row_index
-from jaxsel._checks import INT32, check_choice, check_count, check_row
-from jaxsel._doubts import doubt_neighbours, doubt_same
-from jaxsel._platform import take
-from jaxsel._types import Values
+from jaxsel._devices.platform import take
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.checks import INT32, check_choice, check_count, check_row
+from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel._results.types import Values
 from jaxsel.neighbors import Exact, Metric, argsort, to_length, unsort
 
 from ._accumulate import accumulate

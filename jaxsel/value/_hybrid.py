@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float32, Real
 
-from jaxsel._checks import check_row
-from jaxsel._platform import scatter_index, take
+from jaxsel._devices.platform import scatter_index, take
+from jaxsel._inputs.checks import check_row
 from jaxsel.neighbors import Exact, top_k
 from jaxsel.neighbors._exact import slacks
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, special
 
-from jaxsel._aligned import align, row_index
-from jaxsel._checks import check_features, check_positive
-from jaxsel._doubts import doubt
-from jaxsel._scale import mean_and_scale
-from jaxsel._types import Values
+from jaxsel._inputs.alignment import align, row_index
+from jaxsel._inputs.checks import check_features, check_positive
+from jaxsel._inputs.scale import mean_and_scale
+from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._results.types import Values
 
 from ._learners import LogisticRegression
 from ._utility import examples

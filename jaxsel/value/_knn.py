@@ -7,9 +7,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from jaxsel._checks import check_positive
-from jaxsel._fingerprint import plain_repr
-from jaxsel._types import Values
+from jaxsel._inputs.checks import check_positive
+from jaxsel._results.types import Values
+from jaxsel._runs.fingerprint import plain_repr
 
 from ._linear import Array, linear_values
 from ._options import KnnOptions, Options, knn_value

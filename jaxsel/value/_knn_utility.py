@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import INT32, check_count
-from jaxsel._fingerprint import fingerprint
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
+from jaxsel._inputs.checks import INT32, check_count
+from jaxsel._runs.fingerprint import fingerprint
 from jaxsel.neighbors import Metric
 
 from ._labels import make_labels

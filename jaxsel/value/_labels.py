@@ -11,9 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import check_count, check_finite, check_numeric, check_same_length
-from jaxsel._label_checks import as_labels, check_shared_labels, encode_labels
-from jaxsel._typed import finfo
+from jaxsel._devices.typed import finfo
+from jaxsel._inputs.checks import (
+    check_count,
+    check_finite,
+    check_numeric,
+    check_same_length,
+)
+from jaxsel._inputs.labels import as_labels, check_shared_labels, encode_labels
 
 # How far the sum of a row of class probabilities may be from 1: what is left by
 # rounding to three decimals, and by types of few digits.

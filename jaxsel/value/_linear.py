@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel import _native
-from jaxsel._aligned import align_columns, check_row_order, row_index
-from jaxsel._checks import INT32, check_choice, check_count, check_features
-from jaxsel._doubts import doubt_columns, doubt_neighbours, doubt_same
-from jaxsel._types import Values
+from jaxsel._inputs.alignment import align_columns, check_row_order, row_index
+from jaxsel._inputs.checks import INT32, check_choice, check_count, check_features
+from jaxsel._inputs.usual_mistakes import doubt_columns, doubt_neighbours, doubt_same
+from jaxsel._results.types import Values
 from jaxsel.neighbors import METRICS, Exact, Metric, to_length
 
 from ._accumulate import accumulate

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._progress import track
-from jaxsel._typed import jit
-from jaxsel._types import Values
+from jaxsel._devices.typed import jit
+from jaxsel._results.types import Values
+from jaxsel._runs.progress import track
 
 from ._evaluator import Evaluator
 from ._failures import tell

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import align
-from jaxsel._checks import (
+from jaxsel._inputs.alignment import align
+from jaxsel._inputs.checks import (
     as_array,
     as_type,
     check_concrete,
@@ -20,9 +20,9 @@ from jaxsel._checks import (
     check_same_length,
     refuse_one_class,
 )
-from jaxsel._doubts import doubt_rounding
-from jaxsel._label_checks import as_labels, encode_labels
-from jaxsel._scale import origin
+from jaxsel._inputs.labels import as_labels, encode_labels
+from jaxsel._inputs.scale import origin
+from jaxsel._inputs.usual_mistakes import doubt_rounding
 
 from ._examples import Examples, Learner
 from ._learners import SklearnLearner

@@ -9,7 +9,7 @@ from typing import Unpack
 import jax
 import numpy as np
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 from ._estimator import ENDS, Batch, Moments, Part, State, Sums, honest_m2, no_samples
 from ._evaluator import Evaluator

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import row_index
-from jaxsel._fingerprint import plain_repr
-from jaxsel._label_checks import as_labels
-from jaxsel._mesh import along, gather, n_shards, replicate, shard
-from jaxsel._typed import clone_key, jit
-from jaxsel._types import Values
+from jaxsel._devices.mesh import along, gather, n_shards, replicate, shard
+from jaxsel._devices.typed import clone_key, jit
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.labels import as_labels
+from jaxsel._results.types import Values
+from jaxsel._runs.fingerprint import plain_repr
 
 from ._estimator import Batch, Moments, Part, State, honest_m2, no_samples
 from ._evaluator import (

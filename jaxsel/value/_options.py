@@ -9,8 +9,8 @@ from typing import Any, Literal, ParamSpec, TypedDict
 import jax
 import numpy.typing as npt
 
-from jaxsel._mesh import is_on, whole
-from jaxsel._types import Reduce, Values
+from jaxsel._devices.mesh import is_on, whole
+from jaxsel._results.types import Reduce, Values
 from jaxsel.neighbors import Metric
 
 from ._distance_weights import DistanceWeights

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._owners import check_owners
+from jaxsel._inputs.owners import check_owners
+from jaxsel._runs.fingerprint import fingerprint, plain_repr
 
 from ._failures import Failures
 

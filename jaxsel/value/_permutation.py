@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from scipy import special
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._types import Values
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._results.types import Values
 
 from ._estimator import (
     ENDS,

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from jaxsel._types import Reduce
+from jaxsel._results.types import Reduce
 from jaxsel.neighbors import Exact, Metric
 
 Split = Literal["validation", "training"]

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._mesh import gather
-from jaxsel._typed import jit
+from jaxsel._devices.mesh import gather
+from jaxsel._devices.typed import jit
 
 from ._estimator import PART, State
 from ._evaluator import Evaluator

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxsel._fingerprint import as_float32, fingerprint, sampled
-from jaxsel._types import Provenance
+from jaxsel._results.types import Provenance
+from jaxsel._runs.fingerprint import as_float32, fingerprint, sampled
 
 
 def counted(

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 
 def to_pydvl(values: Values) -> Any:

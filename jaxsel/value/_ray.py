@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-from jaxsel._executor import Sent
+from jaxsel._runs.executor import Sent
 
 _LOST = (
     "WorkerCrashedError",

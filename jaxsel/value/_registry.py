@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import special
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 from ._hard_label import weighted_knn_shapley
 from ._knn import (

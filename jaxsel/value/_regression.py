@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Real
 
-from jaxsel._aligned import row_index
-from jaxsel._checks import (
+from jaxsel._devices.platform import take
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.checks import (
     INT32,
     as_array,
     check_choice,
@@ -26,10 +27,9 @@ from jaxsel._checks import (
     check_row,
     check_same_length,
 )
-from jaxsel._doubts import doubt_neighbours, doubt_same
-from jaxsel._platform import take
-from jaxsel._show import brief
-from jaxsel._types import Values
+from jaxsel._inputs.show import brief
+from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel._results.types import Values
 from jaxsel.neighbors import Exact, Sort, unsort
 
 from ._accumulate import accumulate

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 
 from ._adjusted import adjusted_semivalue
 from ._choice import estimate_semivalue

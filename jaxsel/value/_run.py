@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._checks import caller_level
-from jaxsel._progress import bar_class, first_step
-from jaxsel._types import Provenance, Values
+from jaxsel._inputs.checks import caller_level
+from jaxsel._results.types import Provenance, Values
+from jaxsel._runs.progress import bar_class, first_step
 
 from ._estimator import (
     ENDS,
@@ -262,7 +262,7 @@ class _Saved:
     """The state of a run in a folder."""
 
     def __init__(self, folder: str | os.PathLike[str], about: dict[str, str]):
-        from jaxsel._checkpoints import Checkpoints
+        from jaxsel._runs.checkpoints import Checkpoints
 
         self._about = about
         self._checkpoints = Checkpoints(folder, "jaxsel.value")

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypedDict, TypeVar
 import jax
 import numpy.typing as npt
 
-from jaxsel._checks import shared_options
+from jaxsel._inputs.checks import shared_options
 
 from ._executor import Executor
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxsel._types import Reduce
+from jaxsel._results.types import Reduce
 
 
 class Running(NamedTuple):

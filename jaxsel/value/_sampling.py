@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Float32, Int32, Integer, Key
 
-from jaxsel._typed import fori_loop, jit
+from jaxsel._devices.typed import fori_loop, jit
 from jaxsel.neighbors import argsort, unsort
 
 

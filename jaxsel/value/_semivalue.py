@@ -23,9 +23,9 @@ from jax import lax
 from jaxtyping import Float, Float32, Real
 
 from jaxsel import _native
-from jaxsel._checks import check_row
-from jaxsel._platform import on_platform, scatter_index, take
-from jaxsel._typed import custom_jvp
+from jaxsel._devices.platform import on_platform, scatter_index, take
+from jaxsel._devices.typed import custom_jvp
+from jaxsel._inputs.checks import check_row
 from jaxsel.neighbors import Exact, Sort, argsort, top_k, unsort
 from jaxsel.neighbors._exact import settle
 from jaxsel.neighbors._order import (

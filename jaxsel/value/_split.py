@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._chunk import chunk_rows
-from jaxsel._mesh import AXIS, aligned, n_shards, replicate, shard
-from jaxsel._typed import jit, psum, tree_map
-from jaxsel._types import Reduce
+from jaxsel._devices.mesh import AXIS, aligned, n_shards, replicate, shard
+from jaxsel._devices.typed import jit, psum, tree_map
+from jaxsel._inputs.chunk import chunk_rows
+from jaxsel._results.types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
 from ._plan import Plan, entries

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from jaxsel._checks import check_count, check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_count, check_positive
+from jaxsel._inputs.show import brief
 
 
 @brief

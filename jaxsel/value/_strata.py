@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
 
 from ._sampling import permutation_ranks
 

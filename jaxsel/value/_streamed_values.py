@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._aligned import row_index
-from jaxsel._checks import check_count
-from jaxsel._fingerprint import fingerprint
-from jaxsel._progress import track
-from jaxsel._rows import Rows
-from jaxsel._saved_stream import SavedStream
-from jaxsel._types import Provenance, Values
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.rows import Rows
+from jaxsel._results.types import Provenance, Values
+from jaxsel._runs.fingerprint import fingerprint
+from jaxsel._runs.progress import track
+from jaxsel._runs.saved_stream import SavedStream
 
 _ARRAYS = ("values", "m2", "count", "error_bound")
 _NO_RESULT = {"mesh", "axis", "progress"}

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._aligned import row_index
-from jaxsel._checks import check_choice, check_positive
-from jaxsel._doubts import doubt_same
-from jaxsel._types import Values
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.checks import check_choice, check_positive
+from jaxsel._inputs.usual_mistakes import doubt_same
+from jaxsel._results.types import Values
 from jaxsel.neighbors import Metric
 
 from ._accumulate import accumulate

@@ -15,8 +15,8 @@ from jax.scipy.special import digamma
 from jaxtyping import Bool, Float, Integer, Real
 
 from jaxsel import _native
-from jaxsel._checks import check_row
-from jaxsel._platform import on_platform, take
+from jaxsel._devices.platform import on_platform, take
+from jaxsel._inputs.checks import check_row
 from jaxsel.neighbors import Exact
 
 from ._ball import in_ball, in_balls

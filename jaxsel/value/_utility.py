@@ -14,12 +14,12 @@ import numpy.typing as npt
 from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
-from jaxsel._aligned import row_index
-from jaxsel._checks import check_count
-from jaxsel._fingerprint import fingerprint, plain_repr
-from jaxsel._label_checks import as_labels
-from jaxsel._mesh import AXIS, gather
-from jaxsel._typed import lax_map, tree_map
+from jaxsel._devices.mesh import AXIS, gather
+from jaxsel._devices.typed import lax_map, tree_map
+from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.labels import as_labels
+from jaxsel._runs.fingerprint import fingerprint, plain_repr
 
 from ._evaluator import describe_data
 from ._examples import Examples, Learner, host_workers

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from jaxsel._checks import check_positive
-from jaxsel._show import brief
+from jaxsel._inputs.checks import check_positive
+from jaxsel._inputs.show import brief
 
 _LARGEST = 1e9  # parameter of a Beta distribution whose logarithms have digits enough
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxsel._packages import PinnedFile
+from jaxsel._files.packages import PinnedFile
 from jaxsel.data._catalog import CATALOG, Entry
 
 REAL_SIZES = {name: dict(entry.splits) for name, entry in CATALOG.items()}

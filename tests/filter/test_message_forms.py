@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxsel._wire import write
+from jaxsel._files.wire import write
 from jaxsel.filter import Counted, Question, SecureClient
 from jaxsel.filter._messages import FORMAT
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxsel import gradients
-from jaxsel._memory import activations
+from jaxsel._devices.memory import activations
 
 N, H, C = cases.N, cases.HIDDEN, cases.CLASSES
 FROM_LOSS = {

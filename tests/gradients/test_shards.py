@@ -64,7 +64,7 @@ def test_products_are_those_of_one_device(name, split):
 
 def test_programs_hold_a_part_of_the_examples():
     """In chunks, too, which would be cut out of all examples without `shard_map`."""
-    from jaxsel._parameters import split
+    from jaxsel._inputs.parameters import split
     from jaxsel.gradients import _per_sample, _shards
 
     examples, shards = _shards.split_rows((put(X, "rows"), put(Y, "rows")))

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel._archive import pieces, unpack
+from jaxsel._files.archive import pieces, unpack
 from jaxsel.market import Request, answer, make_request
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 from waits import PATIENCE
 
-from jaxsel._checkpoints import Checkpoints, program_digest, run_digest
+from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
 
 KEY = jax.random.key(3)
@@ -176,7 +176,7 @@ import os, signal, sys
 import jax
 sys.path[:0] = {path!r}
 from models import test_finetune
-from jaxsel._checkpoints import Checkpoints
+from jaxsel._runs.checkpoints import Checkpoints
 
 save = Checkpoints.save
 

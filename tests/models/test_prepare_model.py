@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from flax import nnx
 
-from jaxsel._packages import PinnedFile
+from jaxsel._files.packages import PinnedFile
 from jaxsel.cli import main
 from jaxsel.data import ChecksumError, FetchError
 from jaxsel.models import _catalog, available_models, load_target, prepare_model

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxsel._texts import Reading, read_texts
+from jaxsel._inputs.texts import Reading, read_texts
 from jaxsel.tables import TableEncoder
 
 NAN = float("nan")

@@ -22,8 +22,9 @@ import pytest
 from in_processes import run_script
 from waits import PATIENCE
 
-from jaxsel import _executor, value
-from jaxsel._types import Values
+from jaxsel import value
+from jaxsel._results.types import Values
+from jaxsel._runs import executor as executors
 from jaxsel.value import _run
 from jaxsel.value._retrained import ESTIMATORS as REGISTRY
 
@@ -236,7 +237,7 @@ def test_what_cannot_be_pickled_is_named():
 
 
 def test_a_run_is_pickled_and_opened_once(monkeypatch):
-    monkeypatch.setattr(_executor, "_known", {})
+    monkeypatch.setattr(executors, "_known", {})
     opened = []
 
     class Noted(Game):
@@ -258,7 +259,7 @@ def test_a_run_is_pickled_and_opened_once(monkeypatch):
 
 def test_a_worker_knows_few_runs(monkeypatch):
     known = {}
-    monkeypatch.setattr(_executor, "_known", known)
+    monkeypatch.setattr(executors, "_known", known)
     for seed in range(4):
         tmc(Game(5, seed=seed), executor=Pickling())
     assert len(known) == 2
@@ -273,7 +274,7 @@ def failing():
 
 @pytest.mark.left_out
 def test_failures_of_workers_are_counted_here(monkeypatch):
-    monkeypatch.setattr(_executor, "_known", {})
+    monkeypatch.setattr(executors, "_known", {})
     options = {"key": KEY, "stop": value.MaxSamples(100), "batch_size": 40}
     here, there = failing(), failing()
     with pytest.warns(UserWarning, match="the learner failed on"):

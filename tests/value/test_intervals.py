@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.intervals import ESTIMATORS, GAMES, PASSES, measure, of_passes
 from jaxsel import value
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 from jaxsel.value._estimator import honest_m2, moments, no_samples
 from jaxsel.value._strata import Strata
 

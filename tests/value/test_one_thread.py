@@ -6,7 +6,7 @@ import threadpoolctl
 from sklearn.linear_model import LogisticRegression
 
 from jaxsel import value
-from jaxsel._platform import one_thread
+from jaxsel._devices.platform import one_thread
 from jaxsel.value._learners import _sklearn
 
 RNG = np.random.default_rng(0)

@@ -15,8 +15,8 @@ import pytest
 
 import jaxsel
 from jaxsel import value
-from jaxsel._checkpoints import Checkpoints
-from jaxsel._types import Values
+from jaxsel._results.types import Values
+from jaxsel._runs.checkpoints import Checkpoints
 from jaxsel.value import MaxSamples, _run
 from jaxsel.value._retrained import ESTIMATORS as REGISTRY
 
@@ -179,7 +179,7 @@ def test_leftovers_of_a_killed_save_are_removed(tmp_path):
 _SAVES = """
 import sys
 import numpy as np
-from jaxsel._checkpoints import Checkpoints
+from jaxsel._runs.checkpoints import Checkpoints
 
 folder = Checkpoints(sys.argv[1], "run")
 found = folder.load_arrays()

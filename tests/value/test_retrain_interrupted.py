@@ -12,7 +12,7 @@ from tqdm import tqdm
 from waits import PATIENCE
 
 from jaxsel import value
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 from jaxsel.value import _run
 from jaxsel.value._group_testing import group_testing_shapley
 from jaxsel.value._msr import banzhaf
@@ -328,7 +328,7 @@ def test_checkpoints_of_other_functions_are_refused(tmp_path):
 
 
 def test_checkpoints_of_earlier_versions_are_refused(tmp_path):
-    from jaxsel._checkpoints import Checkpoints
+    from jaxsel._runs.checkpoints import Checkpoints
 
     state = {"mean": np.zeros(3), "run_about": np.frombuffer(b"tmc of a", np.uint8)}
     Checkpoints(tmp_path, "jaxsel.value").save(1, state)

@@ -7,7 +7,7 @@ import pytest
 
 import jaxsel
 from jaxsel import value
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 from jaxsel.value import _run
 from jaxsel.value._exact import exact_semivalue
 from jaxsel.value._group_testing import group_testing_shapley

@@ -13,7 +13,7 @@ import pytest
 from waits import PATIENCE
 
 import jaxsel
-from jaxsel._checks import to_float
+from jaxsel._inputs.checks import to_float
 from jaxsel.value import _linear
 
 from . import cases

@@ -10,7 +10,7 @@ import jax
 
 import jaxsel
 from jaxsel import value
-from jaxsel._types import Values
+from jaxsel._results.types import Values
 from jaxsel.report import Figure
 from jaxsel.tasks import Curves
 

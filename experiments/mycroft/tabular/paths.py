@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.seeds import stacked
-from jaxsel._checks import check_choice, check_count
+from jaxsel._inputs.checks import check_choice, check_count
 
 from .kinds import TABLES, KindTable
 from .market import dealt

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._progress import track
+from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel._runs.progress import track
 
 from .kinds import TABLES, KindTable, load_table
 from .market import deal, dealt

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.seeds import Workers, at_once, free_programs, told
 from experiments.store import remembered
-from jaxsel._progress import track
+from jaxsel._runs.progress import track
 
 from .run import Proxies
 

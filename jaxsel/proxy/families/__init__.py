@@ -13,7 +13,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 
 from ._activation import Activation as Activation
 from ._activation_gelu import GELU

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Shaped
 
-from jaxsel._checks import check_finite
+from jaxsel._inputs.checks import check_finite
 from jaxsel.proxy._mlp import Nonlinearity, Params
 
 from ._place import Arrays, Place, Shapes, Steps

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
-from jaxsel._typed import finfo
+from jaxsel._devices.typed import finfo
 from jaxsel.proxy._mlp import Params
 
 from ._attention import Attention, AttentionPlace, shares, spread

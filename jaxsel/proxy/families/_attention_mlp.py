@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Shaped
 
-from jaxsel._checks import check_count
+from jaxsel._inputs.checks import check_count
 from jaxsel.proxy._exvivo import Source, train_mlps
 from jaxsel.proxy._mlp import Nonlinearity, Params, mlp
 

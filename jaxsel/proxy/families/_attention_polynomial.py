@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxsel._checks import check_count
+from jaxsel._inputs.checks import check_count
 
 from ._attention import AttentionPlace
 from ._attention_summed import SummedAttention

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Shaped
 
-from jaxsel._checks import check_choice
+from jaxsel._inputs.checks import check_choice
 from jaxsel.proxy._mlp import Params, along
 
 from ._attention import Attention, AttentionPlace, Folded, Scores, shares, spread

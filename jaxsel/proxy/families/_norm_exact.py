@@ -10,7 +10,7 @@ import jax
 from jax import lax
 from jaxtyping import Float
 
-from jaxsel._checks import check_positive
+from jaxsel._inputs.checks import check_positive
 from jaxsel.proxy._mlp import Params
 
 from ._norm import Norm, variance_unit, watched_variance

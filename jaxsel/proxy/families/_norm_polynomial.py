@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
 
-from jaxsel._checks import check_count, check_positive
+from jaxsel._inputs.checks import check_count, check_positive
 from jaxsel.proxy._mlp import Params
 
 from ._norm import Norm, as_params, check_variances, relative_fit, scaled_variance

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 if TYPE_CHECKING:
     from jaxsel.proxy._manifest import Manifest

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import jit
+from jaxsel._devices.typed import jit
 
 from ._attention import Scores, check_scores
 from ._form import Form, Solution

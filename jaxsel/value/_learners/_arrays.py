@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._checks import as_type
+from jaxsel._inputs.checks import as_type
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:

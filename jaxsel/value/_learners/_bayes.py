@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
-from jaxsel._checks import check_positive
-from jaxsel._typed import lax_map, tree_map
+from jaxsel._devices.typed import lax_map, tree_map
+from jaxsel._inputs.checks import check_positive
 from jaxsel.value._examples import Examples
 
 from ._arrays import dot

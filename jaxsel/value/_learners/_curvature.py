@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from scipy import special
 
-from jaxsel._show import brief
+from jaxsel._inputs.show import brief
 
 from ._arrays import to_single as to
 

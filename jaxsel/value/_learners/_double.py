@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import cholesky, cond, finfo, lax_map, while_loop
+from jaxsel._devices.typed import cholesky, cond, finfo, lax_map, while_loop
 
 from ._arrays import dot
 

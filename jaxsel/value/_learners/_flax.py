@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
-from jaxsel._checks import check_count
-from jaxsel._draws import drawer
-from jaxsel._training_mode import training_layer
-from jaxsel._typed import fori_loop, grad, split_model
+from jaxsel._devices.typed import fori_loop, grad, split_model
+from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.training_mode import training_layer
+from jaxsel._runs.draws import drawer
 from jaxsel.value._examples import Examples
 
 if TYPE_CHECKING:

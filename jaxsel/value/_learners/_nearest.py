@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
-from jaxsel._checks import check_choice, check_count
-from jaxsel._typed import lax_map
+from jaxsel._devices.typed import lax_map
+from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel.neighbors import METRICS, Metric, distances, normalise
 from jaxsel.value._examples import Examples
 

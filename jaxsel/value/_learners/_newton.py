@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import optimization_barrier
+from jaxsel._devices.typed import optimization_barrier
 
 from ._arrays import dot
 from ._solve import solve_packed

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import optimization_barrier
+from jaxsel._devices.typed import optimization_barrier
 
 from ._arrays import dot
 from ._newton import minimise

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from jaxsel._platform import one_thread
+from jaxsel._devices.platform import one_thread
 from jaxsel.value._examples import Examples
 
 _SMALL = 1 << 20  # numbers in a table up to which threads cost more than they save

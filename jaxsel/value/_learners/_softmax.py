@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from jaxsel._typed import cond, fori_loop, while_loop
+from jaxsel._devices.typed import cond, fori_loop, while_loop
 
 from ._arrays import dot
 from ._curvature import Curvature

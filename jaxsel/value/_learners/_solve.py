@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._typed import (
+from jaxsel._devices.typed import (
     cholesky,
     fori_loop,
     lax_map,

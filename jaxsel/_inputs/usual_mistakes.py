@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import as_type, caller_level
-from ._frames import feature_labels
-from ._mesh import whole
-from ._scale import origin
-from ._show import is_readable
+from jaxsel._devices.mesh import whole
+
+from .checks import as_type, caller_level
+from .frames import feature_labels
+from .scale import origin
+from .show import is_readable
 
 _LOOKED_AT = 4096  # rows
 _FEW = 50  # samples of which nothing is concluded

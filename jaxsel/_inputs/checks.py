@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ._foreign import feature_numbers, foreign_array
-from ._frames import feature_labels, foreign_columns
-from ._mesh import gather
+from jaxsel._devices.mesh import gather
+
+from .foreign import feature_numbers, foreign_array
+from .frames import feature_labels, foreign_columns
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._frames import frame_array, vectors, without_label
+from .frames import frame_array, vectors, without_label
 
 _MOST_DENSE = 1 << 32  # bytes that a sparse matrix may take as an array
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._fingerprint import fingerprint, plain_repr
+from .fingerprint import fingerprint, plain_repr
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._show import SHOWN, is_readable, show_count
+from jaxsel._inputs.show import SHOWN, is_readable, show_count
 
 
 def values_html(values: Any) -> str:
@@ -64,7 +64,7 @@ def _picture(values: Any) -> str:
     """Return the plot of values as SVG; nothing without Matplotlib."""
     if find_spec("matplotlib") is None or not np.isfinite(values.to_numpy()).all():
         return ""
-    from .report import new_figure, style
+    from jaxsel.report import new_figure, style
 
     figure = new_figure(6.6, 2.4)
     with style():

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import check_count
+from .checks import check_count
 
 # Fewer rows than this make a matrix product read all the features for little work.
 MIN_ROWS = 4

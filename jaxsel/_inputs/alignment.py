@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import show_labels
-from ._frames import columns_of, select
+from .checks import show_labels
+from .frames import columns_of, select
 
 
 def align_columns(

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ._checkpoints import Checkpoints, run_digest
-from ._checks import check_count
+from jaxsel._inputs.checks import check_count
+
+from .checkpoints import Checkpoints, run_digest
 
 
 class SavedStream:

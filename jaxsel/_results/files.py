@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from ._staged import staged
+from jaxsel._files.staged import staged
 
 _KIND = "__jaxsel__"
 _VERSION = 2

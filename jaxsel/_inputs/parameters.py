@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._training_mode import check_closure, check_unchanged, mutable_leaves
+from .training_mode import check_closure, check_unchanged, mutable_leaves
 
 Wrt = str | Sequence[str] | Callable[[str, Any], bool] | None
 """None, one or several globs on the path, or a predicate of the path and the leaf."""

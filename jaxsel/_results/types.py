@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._doubts import doubt
-from ._result_files import load, save
-from ._selection import Selection as Selection
-from ._show import SHOWN, compared, is_readable, show_count, show_pairs
+from jaxsel._inputs.show import SHOWN, compared, is_readable, show_count, show_pairs
+from jaxsel._inputs.usual_mistakes import doubt
+
+from .files import load, save
+from .selection import Selection as Selection
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -148,7 +149,7 @@ class Values:
         return f"{text})"
 
     def _repr_html_(self) -> str:
-        from ._html import values_html
+        from .html import values_html
 
         return values_html(self)
 
@@ -247,7 +248,7 @@ class Values:
         Returns:
             The two axes.
         """
-        from .report import plot_values
+        from jaxsel.report import plot_values
 
         return plot_values(self, ax=ax, labels=labels)
 
@@ -283,7 +284,7 @@ class Values:
         Raises:
             ValueError: With `reduce="max"`, or not one label for each point.
         """
-        from ._owners import sums
+        from jaxsel._inputs.owners import sums
 
         return sums(self, owners)
 

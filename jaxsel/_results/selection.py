@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._result_files import load, save
-from ._show import compared, is_readable, show, show_first
+from jaxsel._inputs.show import compared, is_readable, show, show_first
+
+from .files import load, save
 
 
 @compared

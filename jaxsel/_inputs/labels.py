@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._checks import as_array, caller_level, check_finite, show_labels
-from ._frames import without_label
+from .checks import as_array, caller_level, check_finite, show_labels
+from .frames import without_label
 
 if TYPE_CHECKING:
     import numpy.typing as npt

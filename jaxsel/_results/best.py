@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ._doubts import doubt
-from ._types import Selection, Values
+from jaxsel._inputs.usual_mistakes import doubt
+
+from .types import Selection, Values
 
 
 def best_samples(

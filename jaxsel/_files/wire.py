@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ._archive import first_part, pieces, unpack
-from ._checks import check_count
-from ._staged import staged
+from jaxsel._inputs.checks import check_count
+
+from .archive import first_part, pieces, unpack
+from .staged import staged
 
 MAX_BYTES = 1 << 30
 

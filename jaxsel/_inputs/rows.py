@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ._checks import check_count, check_finite
-from ._chunk import chunk_slices
-from ._read_ahead import read_ahead
-from ._show import brief
+from .checks import check_count, check_finite
+from .chunk import chunk_slices
+from .read_ahead import read_ahead
+from .show import brief
 
 if TYPE_CHECKING:
     import numpy.typing as npt

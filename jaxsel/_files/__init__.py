@@ -1,0 +1,1 @@
+"""Formats and folders of files."""

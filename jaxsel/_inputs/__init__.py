@@ -1,0 +1,1 @@
+"""Inputs of callers as checked arrays."""

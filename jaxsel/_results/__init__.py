@@ -1,0 +1,1 @@
+"""Results that every room returns, and their forms."""
