@@ -115,7 +115,7 @@ def circles(uses):
 
 
 def room(name):
-    """Return the room of a dotted name; a foundation, such as `_results`, is its own."""
+    """Return the room of a dotted name; a foundation such as `_results` is its own."""
     if name[0] != "jaxsel" or len(name) == 1:
         return name[0]
     folder = ROOT / "jaxsel" / name[1]

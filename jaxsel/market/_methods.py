@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._inputs.show import brief
 from jaxsel._results.types import Selection
 from jaxsel.gradients import Oracle
 from jaxsel.match import func_feat, grad_match
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ._sides import OwnerModel, Side
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
     """Input of a method; arrays that the method needs are present.
@@ -65,6 +67,7 @@ class Choice:
         return candidates, hard
 
 
+@brief
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to choose samples, and its needs.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import special
 
+from jaxsel._inputs.show import brief
 from jaxsel._results.types import Values
 
 from ._hard_label import weighted_knn_shapley
@@ -33,6 +34,7 @@ def _banzhaf(n: int) -> np.ndarray:
     return np.full(n, 0.5 ** (n - 1))
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class KnnValue:
     """A KNN value and its definition, which tests enumerate over all coalitions.
