@@ -31,6 +31,14 @@ def _two_classes(rng):
     return x, x.T[rows] * x.T[columns], np.float32(classes > 0), _subsets(rng)[0].T
 
 
+def _few_classes(rng):
+    x, products, _, weights = _two_classes(rng)
+    onehot = np.float32(
+        np.digitize(x[:, 0], (-0.5, 0.5)) == np.arange(_CLASSES)[:, None]
+    )
+    return x, products, onehot, weights
+
+
 def _many_classes(rng):
     x, classes = _classified(rng)
     return x, np.float32(classes == np.arange(_CLASSES)[:, None]), _subsets(rng)[0]
@@ -45,6 +53,16 @@ def _fit_two_classes(x, products, positive, weights):
     active = weights.any(0)
     return value.fit_two_classes(
         x, products, positive, weights, _PENALTY, start, active, 1e-3
+    )
+
+
+@jax.jit
+def _fit_few_classes(x, products, onehot, weights):
+    start = np.zeros((_CLASSES, D + 1, _SUBSETS), np.float32)
+    present = (weights[None] * onehot[:, :, None] > 0).any(1)
+    penalty = np.broadcast_to(_PENALTY[:, None], (D + 1, _SUBSETS))
+    return value.fit_few_classes(
+        x, products, onehot, weights, penalty, present, start, weights.any(0), 1e-3
     )
 
 
@@ -163,6 +181,7 @@ _SAMPLES = {
 # Names, functions, and arguments, as of `kernels.Kernel`.
 KERNELS = [
     ("fit_two_classes", _fit_two_classes, _two_classes),
+    ("fit_few_classes", _fit_few_classes, _few_classes),
     ("fit_softmax", _fit_softmax, _many_classes),
     ("evaluate", _evaluate, _subsets),
     *((f"learner-{name}", scores, _subsets) for name, scores in _LEARNERS.items()),

@@ -35,6 +35,7 @@ from ._learners import (
     RidgeRegression as RidgeRegression,
     SklearnLearner as SklearnLearner,
     curvature as curvature,
+    fit_few_classes as fit_few_classes,
     fit_softmax as fit_softmax,
     fit_two_classes as fit_two_classes,
 )

@@ -13,6 +13,7 @@ from ._logistic import (
 )
 from ._nearest import KNN as KNN
 from ._newton import fit_two_classes as fit_two_classes
+from ._newton_classes import fit_few_classes as fit_few_classes
 from ._ridge import RidgeRegression as RidgeRegression
 from ._sklearn import SklearnLearner as SklearnLearner
 from ._softmax import fit_softmax as fit_softmax

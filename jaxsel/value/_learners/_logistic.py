@@ -65,11 +65,12 @@ class LogisticRegression:
     that the optimum is that of the columns as they are. Parameters say which subsets
     `converged`; the others keep what they have reached after a limit of steps.
 
-    Two classes and up to 15 features take Newton steps with explicit Hessians, about
-    four of n d² / 2 multiplications each; all else takes Newton steps by conjugate
-    gradients, 4 n d C multiplications each. Where a column's variance is more than a
-    thousand times the penalty, steps are in float64: of up to 512 coefficients with
-    explicit Hessians, n C² d² / 2 multiplications, else by conjugate gradients.
+    Two classes and up to 15 features, and C classes of which (C - 1) (d + 1) is at most
+    22, take Newton steps with explicit Hessians, about four of n d² C² / 8
+    multiplications each; all else takes Newton steps by conjugate gradients, 4 n d C
+    multiplications each. Where a column's variance is more than a thousand times the
+    penalty, steps are in float64: of up to 512 coefficients with explicit Hessians,
+    n C² d² / 2 multiplications, else by conjugate gradients.
 
     Args:
         l2: The penalty, above zero.
