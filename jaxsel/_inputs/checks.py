@@ -311,7 +311,7 @@ def show_labels(labels: Iterable[object]) -> str:
 
 def caller_level() -> int:
     """Return the `stacklevel` at which a warning names the caller of jaxsel."""
-    package = os.path.dirname(__file__) + os.sep
+    package = os.path.dirname(os.path.dirname(__file__)) + os.sep
     level, frame = 1, sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back
