@@ -144,7 +144,7 @@ def calibrate(
             for rank, (name, log) in enumerate(zip(names, logs, strict=True)):
                 with log.open("w") as errors:
                     party = subprocess.Popen(
-                        [sys.executable, "-m", f"{__package__}._calibrate"],
+                        [sys.executable, "-P", "-m", f"{__package__}._calibrate"],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.DEVNULL,
                         stderr=errors,

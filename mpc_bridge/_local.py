@@ -246,7 +246,8 @@ class _Role:
         self, role: str, config: Path, options: list[str], *, shown: bool, python: str
     ):
         self.name, self.shown, self.said = ROLES[RANKS[role]], shown, ""
-        command = [python, "-m", "mpc_bridge", role, "--config", str(config)]
+        # -P: modules in the current folder must not stand in for the library's.
+        command = [python, "-P", "-m", "mpc_bridge", role, "--config", str(config)]
         command += ["--part-of-local", str(os.getpid()), *options]
         command += ["--progress"] if shown else []
         self.process = subprocess.Popen(

@@ -139,6 +139,20 @@ def test_all_roles_here_choose_what_is_chosen_in_the_clear(pool, tmp_path):
     assert 0 < results[0].appraisal < np.log(2) + 0.01
 
 
+@pytest.mark.slow
+def test_modules_in_the_current_folder_are_not_imported(
+    probe, pool, tmp_path, monkeypatch
+):
+    """A stray file of the name of a standard module is common where people work."""
+    from mpc_bridge import run_selection
+
+    for name in ("re", "copy", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('a stray file')")
+    monkeypatch.chdir(tmp_path)
+    options = {"engine": "crypten", "notice": False, "measure": False}
+    assert len(run_selection(probe, pool, **options))
+
+
 def play(role, address, folder, pipe):
     """Play a role with the files of its own folder only."""
     from jaxsel.proxy import Prepared, Published, Samples, load_proxy
