@@ -89,8 +89,7 @@ def honest_stderr(rows, gap=0.0):
         gap: Between the utility of none and of all.
     """
     count, apart = len(rows), (rows - rows.mean(0)) ** 2
-    few = min(8, max(1, count / 8))
-    m2 = np.maximum(apart.sum(0), apart.sum(0) * (1 - 1 / few) + apart.max(0))
+    m2 = np.maximum(apart.sum(0), apart.sum(0) * 7 / 8 + apart.max(0) * 3 / 2)
     reach = max(gap, np.ptp(rows))
     equal = np.ptp(rows, axis=0) <= 1e-6 * reach
     return np.sqrt(np.where(equal, (1.5 * reach) ** 2, m2) / (count * (count - 1)))

@@ -11,6 +11,7 @@ from jaxsel import value
 from jaxsel.value._sampling import permutation_ranks
 
 from . import retrain_cases as cases
+from .games import honest_stderr
 
 KEY = jax.random.key(5)
 N, RATE, PASSES = 15, 0.3, 6
@@ -48,11 +49,8 @@ def loop(x, y, x_val, y_val, metric, weight, bias, two, before):
 
 def close(found, marginals):
     np.testing.assert_allclose(found.values, marginals.mean(0), rtol=0, atol=1e-6)
-    reach = marginals.max() - marginals.min()
-    m2 = PASSES * marginals.var(0)
-    m2[np.ptp(marginals, axis=0) < 1e-9] = (1.5 * reach) ** 2  # equal samples
-    error = np.sqrt(m2 / (PASSES * (PASSES - 1)))
-    np.testing.assert_allclose(found.stderr, error, rtol=1e-4, atol=1e-6)
+    expected = honest_stderr(marginals)
+    np.testing.assert_allclose(found.stderr, expected, rtol=1e-4, atol=1e-6)
     assert int(found.count) == PASSES
 
 
