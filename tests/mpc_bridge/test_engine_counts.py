@@ -94,6 +94,7 @@ class Counter:
     """Counts what all parties of a session send in a step that they make together."""
 
     def __init__(self, engine):
+        spu_parties._traffic.cache_clear()  # another engine may have taken SPU's log
         self.log = spu_parties._traffic()._path
         self.barrier = threading.Barrier(len(spu_parties.KINDS[engine].roles))
         self.found, self.at = {}, 0

@@ -394,9 +394,10 @@ def test_local_names_the_role_that_failed(files, tmp_path, monkeypatch):
     script = tmp_path / "python"
     script.write_text(
         """#!/bin/sh
-        case $3 in
-        data-owner) echo "data owner: error: x is on $GLOO_SOCKET_IFNAME" >&2; exit 1;;
-        third-party) exit 3;;
+        case $* in
+        *" data-owner "*)
+            echo "data owner: error: x is on $GLOO_SOCKET_IFNAME" >&2; exit 1;;
+        *" third-party "*) exit 3;;
         *) exec sleep 60;;
         esac"""
     )
