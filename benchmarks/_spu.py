@@ -49,8 +49,16 @@ class Session:
     batch: int | None = None
 
 
-def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
-    """Run a session in a folder of `_mpc.folder_for`; return its cost and figures."""
+def run(
+    job: Session, folder: str, *, python: Path | None = None
+) -> tuple[Ran, dict[str, float]]:
+    """Run a session in a folder of `_mpc.folder_for`; return its cost and figures.
+
+    Args:
+        job: The session.
+        folder: Weights and samples.
+        python: Interpreter of the roles, this process's if None.
+    """
     from mpc_bridge import Result, run_local
     from mpc_bridge._config import (
         Appraisal,
@@ -93,7 +101,7 @@ def run(job: Session, folder: str) -> tuple[Ran, dict[str, float]]:
             ),
         )
         used, began = _children(), time.perf_counter()
-        run_local(config, notice=False)
+        run_local(config, notice=False, python=python)
         wall, used = time.perf_counter() - began, _children() - used
         results = [Result.read(path) for path in outputs]
     model = results[0]

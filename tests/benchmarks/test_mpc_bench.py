@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import _mpc, _mpc_scoring, _spu, bench_mpc
+from benchmarks import _mpc, _mpc_scoring, _spu, bench_mpc, shuffles
 from jaxsel import proxy
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +80,19 @@ def test_whole_sessions_on_spu_are_checked(tmp_path):
     assert found["spu-aby3, rank"]["inputs MB"] == 16 * 200 * 8 / 1e6
     assert 0 < found["spu-aby3, rank"]["scoring MB one way"] < 0.03
     assert found["spu-cheetah, rank"]["inputs MB"] == 0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("spu") is None, reason="SPU is not installed"
+)
+@pytest.mark.slow
+@pytest.mark.mpc
+@pytest.mark.multihost
+@pytest.mark.parametrize("engine", shuffles.ENGINES)
+def test_repeated_shuffles_send_more_and_choose_the_same(engine):
+    whole, shuffle, hashed = shuffles.measure(engine, (60, 12, 8), 2)
+    assert 0 < shuffle.choosing_mb < whole.choosing_mb
+    assert abs(hashed.choosing_mb) < 0.02 * shuffle.choosing_mb
 
 
 def test_what_lies_below_the_border_is_misplaced():
