@@ -16,7 +16,13 @@ from jaxtyping import Float, Int32, Integer, Key
 from jaxsel._devices.mesh import AXIS, along, gather, n_shards, shard
 from jaxsel._devices.typed import clone_key, grad, jit, tree_map
 from jaxsel._inputs.alignment import align, row_index
-from jaxsel._inputs.checks import as_array, check_choice, check_positive
+from jaxsel._inputs.checks import (
+    as_array,
+    check_choice,
+    check_finite,
+    check_numeric,
+    check_positive,
+)
 from jaxsel._results.types import Values
 from jaxsel._runs.fingerprint import plain_repr
 
@@ -362,6 +368,9 @@ def _standardised(
     x: npt.ArrayLike, y: npt.ArrayLike, x_val: npt.ArrayLike, y_val: npt.ArrayLike
 ) -> tuple[npt.ArrayLike, ...]:
     x, x_val = as_array("x", x), as_array("x_val", x_val)
+    for name, array in (("x", x), ("x_val", x_val)):
+        check_numeric(name, array)
+        check_finite(name, array)  # before one row spoils the mean of all
     x, x_val = np.asarray(x, np.float64), np.asarray(x_val, np.float64)
     if x.ndim == 2 and x_val.shape[1:] == x.shape[1:]:  # else refused as they are
         deviation = x.std(0)

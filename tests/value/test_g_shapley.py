@@ -90,6 +90,16 @@ def within(rows, y):
     return 1 - noise / (squares / free)
 
 
+@pytest.mark.parametrize("side", ["x", "x_val"])
+def test_the_row_that_is_not_finite_is_named(side):
+    arrays = dict(zip(("x", "y", "x_val", "y_val"), blobs(2, 20).arrays(), strict=True))
+    arrays[side] = np.array(arrays[side])
+    arrays[side][5, 1] = np.nan
+    message = rf"^{side} must be finite, but row 5 has NaN or infinity \(1 of \d+ rows"
+    with pytest.raises(ValueError, match=message):
+        value.g_shapley(value.LogisticRegression(), *arrays.values(), key=KEY)
+
+
 @pytest.mark.left_out
 def test_the_rate_is_that_of_a_loop():
     task = blobs(3, 20)
