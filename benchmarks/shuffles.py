@@ -1,4 +1,4 @@
-"""What the second shuffle and the commitments of a choice by "set" cost.
+"""Cost of the second shuffle and of the commitments of a choice by "set".
 
 `python -m benchmarks.shuffles --rounds 4` runs sessions of 42,000 × 384 that choose
 8,400, on both engines, every role a process. One session repeats the second shuffle,
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What one repetition adds to a session.
+    """Cost that one repetition adds to a session.
 
     Attributes:
         cpu_s: CPU seconds.
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(
     engine: str, shape: tuple[int, int, int], rounds: int
 ) -> tuple[Cost, Extra, Extra]:
-    """Run sessions in turn; return a plain one's cost, and what each part adds.
+    """Run sessions in turn; return the cost of a plain one, and of each repetition.
 
     Args:
         engine: Its name.

@@ -14,7 +14,6 @@ from commands import refuse, run
 
 import jaxsel
 from jaxsel import labels
-from jaxsel._cli._errors_options import FILTERS, RANKINGS
 from jaxsel.data import load
 
 RNG = np.random.default_rng(0)
@@ -45,11 +44,6 @@ def rows(folder="errors"):
 
 def frame(**more):
     return pd.DataFrame({**{f"f{i}": X[:, i] for i in range(4)}, "kind": Y, **more})
-
-
-def test_options_are_those_of_the_library():
-    assert FILTERS == labels.FILTERS
-    assert RANKINGS == labels.RANKINGS
 
 
 def test_a_table(capsys):

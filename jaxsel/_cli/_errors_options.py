@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from ._parser import Parser, add_force, add_reading_options, add_table_options
+from jaxsel.labels import FILTERS, RANKINGS
 
-FILTERS = (
-    "prune_by_noise_rate",
-    "prune_by_class",
-    "both",
-    "confident_learning",
-    "predicted_neq_given",
-    "low_normalized_margin",
-    "low_self_confidence",
-)
-RANKINGS = (
-    "normalized_margin",
-    "self_confidence",
-    "confidence_weighted_entropy",
-    "knn_shapley",
-    "data_oob",
-)
+from ._parser import Parser, add_force, add_reading_options, add_table_options
 
 DESCRIPTION = """\
 Find the labels of TABLE that are probably wrong. No clean samples are needed: every

@@ -7,10 +7,12 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jaxsel.value import ESTIMATORS
+
 if TYPE_CHECKING:
     from jaxsel import Values
 
-RETRAINING = ("tmc_shapley", "beta_shapley", "banzhaf", "loo", "data_oob")
+RETRAINING = tuple(name for name, each in ESTIMATORS.items() if each.command)
 LEARNERS = {
     "logistic": "LogisticRegression",
     "ridge": "RidgeRegression",
@@ -34,11 +36,12 @@ def retraining(
         "learner": args.learner or "logistic",
         "seed": 0 if args.seed is None else args.seed,
     }
-    if method != "data_oob":
+    taken = ESTIMATORS[method].arguments
+    if "utility" in taken:
         options["score"] = args.score or "accuracy"
     elif args.score is not None:
-        raise ValueError("data_oob does not take --score: it counts right predictions")
-    if method != "loo":
+        raise ValueError(f"{method} does not take --score: it has no utility")
+    if "stop" in taken:
         default = 10_000 if method == "banzhaf" else 1000
         options["samples"] = default if args.samples is None else args.samples
         try:
@@ -46,8 +49,8 @@ def retraining(
         except ValueError as error:
             raise ValueError(f"--samples: {error}") from error
     elif args.samples is not None:
-        raise ValueError("loo does not take --samples: it leaves out each sample once")
-    if method == "beta_shapley":
+        raise ValueError(f"{method} does not take --samples: it draws none")
+    if "alpha" in taken:
         options["alpha"] = 16.0 if args.alpha is None else args.alpha
         options["beta"] = 1.0 if args.beta is None else args.beta
     return functools.partial(_value, method, options), options
@@ -65,7 +68,6 @@ def _value(
     import jax
     import numpy as np
 
-    import jaxsel
     from jaxsel import value
 
     learner = getattr(value, LEARNERS[options["learner"]])()
@@ -73,8 +75,8 @@ def _value(
     if "samples" in options:
         some["stop"] = value.MaxSamples(options["samples"])
     x, key = np.asarray(x, np.float32), jax.random.key(options["seed"])
-    function = getattr(jaxsel, method)
-    if method == "data_oob":
+    function = ESTIMATORS[method].function
+    if "utility" not in ESTIMATORS[method].arguments:
         return function(learner, x, y, key=key, **some, **where)
     utility = value.ModelUtility(
         learner, x, y, np.asarray(x_val, np.float32), y_val, metric=options["score"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxsel.value import VALUES
+from jaxsel.value import ESTIMATORS, VALUES
 
 from ._checks import recorded, same_inputs
 from ._merged import describe_merged
@@ -150,9 +150,9 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
     user_options = {name: getattr(args, name) for name in OPTIONS}
     retrains = args.method in RETRAINING
     if retrains:
-        names = ("alpha", "beta") if args.method == "beta_shapley" else ()
+        taken = {"alpha", "beta"} & ESTIMATORS[args.method].arguments
         wrong = [name for name, value in user_options.items() if value is not None]
-        wrong = [name for name in wrong if name not in names]
+        wrong = [name for name in wrong if name not in taken]
         wrong += ["hybrid"] if args.hybrid else []
     else:
         wrong = [name for name in OF_RETRAINING if getattr(args, name) is not None]

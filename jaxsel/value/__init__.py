@@ -59,6 +59,7 @@ from ._regression import (
     regression_shapley as regression_shapley,
     regression_table as regression_table,
 )
+from ._retrained import ESTIMATORS as ESTIMATORS, Retraining as Retraining
 from ._run_options import RunOptions as RunOptions
 from ._sampling import (
     bootstrap_counts as bootstrap_counts,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from jaxsel._inputs.show import brief
 from jaxsel._results.types import Values
 
 from ._adjusted import adjusted_semivalue
@@ -22,6 +23,7 @@ from ._oob import data_oob
 from ._permutation import beta_shapley, tmc_shapley
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class Retraining:
     """A value that retrains models, and the properties that tests depend on.
@@ -31,11 +33,13 @@ class Retraining:
         kind: Semivalue of a utility that it returns or estimates with the arguments
             `unbiased`: "shapley", "banzhaf", "beta" or "loo"; None if it returns none.
         unbiased: Arguments without which an estimate of the semivalue has a bias.
+        command: Whether `jaxsel value --method` has it.
     """
 
     function: Callable[..., Values]
     kind: str | None = None
     unbiased: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    command: bool = False
 
     @cached_property
     def arguments(self) -> frozenset[str]:
@@ -55,16 +59,16 @@ class Retraining:
 ESTIMATORS = {
     value.function.__name__: value
     for value in (
-        Retraining(tmc_shapley, "shapley", {"tolerance": 0}),
-        Retraining(beta_shapley, "beta"),
-        Retraining(banzhaf, "banzhaf"),
+        Retraining(tmc_shapley, "shapley", {"tolerance": 0}, command=True),
+        Retraining(beta_shapley, "beta", command=True),
+        Retraining(banzhaf, "banzhaf", command=True),
         Retraining(group_testing_shapley, "shapley"),
         Retraining(adjusted_semivalue, "shapley"),
         Retraining(estimate_semivalue, "shapley"),
         Retraining(exact_semivalue, "shapley"),
         Retraining(exact_shapley, "shapley"),
-        Retraining(loo, "loo"),
-        Retraining(data_oob),
+        Retraining(loo, "loo", command=True),
+        Retraining(data_oob, command=True),
         Retraining(g_shapley),
         Retraining(influence),
     )
