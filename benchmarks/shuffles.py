@@ -192,7 +192,7 @@ def _repeat_hashes(times: int) -> None:
             commit(self, *args)
         return commit(self, *args)
 
-    Openings._commit = again
+    Openings._commit = again  # pyright: ignore
 
 
 if __name__ == "__main__":
