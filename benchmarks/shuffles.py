@@ -14,8 +14,8 @@ import functools
 import math
 import os
 import runpy
+import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,13 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shuffles")
     parser.add_argument("--engine", action="append", choices=ENGINES)
     parser.add_argument("--rounds", type=int, default=4, help="sessions of each kind")
-    parser.add_argument("--tiny", action="store_true", help="few samples, for a test")
     args = parser.parse_args(argv)
     if args.rounds < 2:
         parser.error(f"--rounds must be 2 or more, got {args.rounds}")
-    shape = (60, 12, 8) if args.tiny else (N, KEEP, WIDTH)
     for engine in args.engine or ENGINES:
-        whole, shuffle, hashed = measure(engine, shape, args.rounds)
+        whole, shuffle, hashed = measure(engine, (N, KEEP, WIDTH), args.rounds)
         print(
             f"{engine}: {whole.cpu_s:.1f} CPU s, {whole.mb:.1f} MB, "
             f"{whole.choosing_mb:.2f} of them to choose"
@@ -105,34 +103,35 @@ def measure(
     """
     n, keep, width = shape
     manifest = proxy.probe_manifest(width=width, n_classes=2)
-    folder, _ = _spu._prepare(manifest, samples_for(manifest, n))
     job = _spu.Session(engine, "set", n, keep)
     kinds = {"plain": (0, 0), "shuffle": (SHUFFLES, 0), "hash": (0, HASHES)}
     costs: dict[str, list[Cost]] = {kind: [] for kind in kinds}
-    with tempfile.TemporaryDirectory() as scripts:
+    folder, _ = _spu._prepare(manifest, samples_for(manifest, n))
+    try:
+        for kind, repeated in kinds.items():
+            _write_script(Path(folder) / kind, keep, *repeated)
         for _ in range(rounds):
-            for kind, (shuffles, hashes) in kinds.items():
-                script = Path(scripts) / kind
-                script.write_text(
-                    _SCRIPT.format(
-                        python=sys.executable,
-                        root=os.fspath(Path(__file__).parents[1]),
-                        keep=keep,
-                        shuffles=shuffles,
-                        hashes=hashes,
-                    )
-                )
-                script.chmod(0o755)
-                ran, figures = _spu.run(job, folder, python=script)
+            for kind in kinds:
+                ran, figures = _spu.run(job, folder, python=Path(folder) / kind)
                 choosing = figures["choosing MB one way"]
                 scoring = figures["scoring MB one way"] + figures["inputs MB"]
                 costs[kind].append(Cost(ran.cpu_s, choosing, scoring + choosing))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     whole = Cost(*np.mean(costs["plain"], axis=0))
     return (
         whole,
         _added(costs["plain"], costs["shuffle"], SHUFFLES),
         _added(costs["plain"], costs["hash"], HASHES),
     )
+
+
+def _write_script(path: Path, keep: int, shuffles: int, hashes: int) -> None:
+    """Write an interpreter of roles, see `run_role`."""
+    root = os.fspath(Path(__file__).parents[1])
+    options = {"keep": keep, "shuffles": shuffles, "hashes": hashes}
+    path.write_text(_SCRIPT.format(python=sys.executable, root=root, **options))
+    path.chmod(0o755)
 
 
 def _added(plain: Sequence[Cost], repeated: Sequence[Cost], times: int) -> Extra:
@@ -155,7 +154,7 @@ def run_role(argv: Sequence[str], keep: int, shuffles: int, hashes: int) -> None
         os.execv(sys.executable, [sys.executable, *argv])
     _repeat_shuffles(keep, shuffles)
     _repeat_hashes(hashes)
-    sys.argv = [*argv[argv.index("mpc_bridge") :]]
+    sys.argv = list(argv[argv.index("mpc_bridge") :])
     runpy.run_module("mpc_bridge", run_name="__main__", alter_sys=True)
 
 
