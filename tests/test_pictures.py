@@ -44,6 +44,7 @@ def test_chart_has_the_speeds_of_its_page():
     times = re.findall(r"^\| .* \| ([\d.]+)(?: \(wall\))?[†‡§]* \|$", page, re.M)
     assert len(times) > 8
     for ratio in times:
+        # `python docs/pictures.py speed` draws it again.
         assert f": {float(ratio):g}× " in chart
 
 
