@@ -159,7 +159,8 @@ def omp(
             tol=tol,
             **options,
         )
-    if is_rounded(match, tol) and repeats(True, oracle, warns=False):
+    warns = bool(np.any(match.rounded))
+    if is_rounded(match, tol) and repeats(True, oracle, warns=warns):
         with jax.enable_x64(True):
             again = omp(
                 widened(candidates),
@@ -193,4 +194,5 @@ def is_rounded(match: Match, tol: float) -> bool:
     last = np.take_along_axis(objective, np.maximum(steps - 1, 0)[..., None], -1)
     least = max(tol**2, _MATCHED * float(np.finfo(objective.dtype).eps))
     matched = (steps > 0) & (last[..., 0] <= least * norm) & (tol**2 < least)
-    return bool(np.any(matched | (np.asarray(match.status) == PRECISION)))
+    doubtful = np.asarray(match.rounded) | (np.asarray(match.status) == PRECISION)
+    return bool(np.any(matched | doubtful))

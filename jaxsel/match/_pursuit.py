@@ -35,6 +35,8 @@ _RUNNING = -1
 ROUNDING = 256
 # Steps after which the refit's tableau is computed afresh.
 FRESH = 64
+# A choice is in doubt if its correlation is less than so many times its usual error.
+_DOUBTFUL = 16
 
 
 class Problem(NamedTuple):
@@ -52,6 +54,7 @@ class Problem(NamedTuple):
             the chosen gradients then stand in place of their columns of G. None where
             they come from these columns.
         target: The gradient to match, `[p]`, if there are rows.
+        width: How many numbers a gradient has, p.
     """
 
     diag: jax.Array
@@ -61,6 +64,7 @@ class Problem(NamedTuple):
     norm: jax.Array
     tol: jax.Array
     limit: jax.Array
+    width: jax.Array
     rows: jax.Array | None = None
     target: jax.Array | None = None
 
@@ -82,6 +86,8 @@ class Pursuit(NamedTuple):
         steps: How many are chosen.
         next: The candidate to choose next; of no meaning once it stops.
         status: Why it stopped.
+        error: Length of the part of the residual that rounding makes, the largest yet.
+        rounded: Whether it was large beside the correlation of a chosen candidate.
     """
 
     corr: jax.Array
@@ -96,6 +102,8 @@ class Pursuit(NamedTuple):
     steps: jax.Array
     next: jax.Array
     status: jax.Array
+    error: jax.Array
+    rounded: jax.Array
 
 
 def pose(
@@ -133,6 +141,7 @@ def pose(
         norm=squared_norm(target).astype(dtype),
         tol=jnp.asarray(tol, dtype),
         limit=jnp.asarray(limit, jnp.int32),
+        width=jnp.asarray(sum(leaf.size for leaf in jax.tree.leaves(target)), dtype),
         rows=oracle.rows_held() if held else None,
         target=target.astype(dtype) if held else None,
     )
@@ -166,6 +175,8 @@ def start(
         steps=jnp.int32(0),
         next=jnp.int32(-1),
         status=jnp.where(too_long, jnp.int32(OVERFLOW), jnp.int32(_RUNNING)),
+        error=jnp.zeros((), dtype),
+        rounded=jnp.asarray(False),
     )
     return _aim(problem, state, positive=positive, score=score, axis=axis)
 
@@ -259,6 +270,7 @@ def finish(problem: Problem, state: Pursuit) -> Match:
         steps=state.steps,
         status=state.status,
         dropped=state.steps - rank,
+        rounded=state.rounded,
     )
 
 
@@ -278,6 +290,7 @@ def _choose(
     j, t = state.next, state.steps
     square, extra, corr = entries((problem.diag, problem.extra, problem.corr), j, axis)
     diagonal = square + extra
+    (size,) = entries((jnp.abs(state.corr),), j, axis)
     filled = jnp.arange(state.indices.shape[0]) < t
     if problem.rows is None:
         (with_chosen,) = entries((column,), state.indices, axis)
@@ -308,8 +321,15 @@ def _choose(
         columns = state.columns.at[t].set(column)
         fitted = jnp.matmul(weights, columns, precision="highest")
         corr = _correlations(problem, fitted)
+        error = _error(problem, state.indices.at[t].set(j), new, corr, axis)
+        error = jnp.maximum(error, state.error)
+        _, longest = largest(jnp.where(state.open, problem.diag, square), axis)
+        # The component of a gradient along an error is rarely much longer than this.
+        along = jnp.sqrt(longest / problem.width) * error
         state = state._replace(
             corr=better(corr, state.corr),
+            error=better(error, state.error),
+            rounded=state.rounded | (size < _DOUBTFUL * along),
             columns=columns,
             indices=state.indices.at[t].set(j),
             refit=tree_map(better, new, state.refit),
@@ -322,6 +342,23 @@ def _choose(
 
     state = cond(independent, take, lambda state: state, state)
     return _aim(problem, state, positive=positive, score=score, axis=axis)
+
+
+def _error(
+    problem: Problem,
+    indices: jax.Array,
+    refit: Refit,
+    corr: jax.Array,
+    axis: str | None,
+) -> jax.Array:
+    """Estimate how far rounding moves the residual, in the norm of gradients, `[]`.
+
+    At the best weights the correlation with the residual is the ridge times the weight.
+    """
+    here, extra = entries((corr, problem.extra), indices, axis)
+    gap = jnp.where(refit.basic, here - extra * refit.weights, 0)
+    correction = jnp.matmul(refit.tableau, gap, precision="highest")
+    return jnp.sqrt(jnp.abs(jnp.vdot(gap, correction, precision="highest")))
 
 
 def _correlations(problem: Problem, fitted: jax.Array) -> jax.Array:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.typed import tree_map
-from jaxsel._inputs.show import compared, is_readable
+from jaxsel._inputs.checks import is_readable
+from jaxsel._inputs.show import compared
 from jaxsel._results.types import Selection
 
 BUDGET, TOLERANCE, EXHAUSTED, PRECISION, OVERFLOW = range(5)
@@ -47,6 +48,9 @@ class Match(Selection):
             to weight zero. If the budget is spent, so many fewer than the budget are
             left; a larger budget continues from the same choices. None in results
             that were saved before it was recorded.
+        rounded: Scalar: whether a choice was in doubt, since its correlation with what
+            is left of the target was not far above rounding. None in results that were
+            saved before it was recorded.
 
     Examples:
         >>> import numpy as np
@@ -62,6 +66,7 @@ class Match(Selection):
     steps: jax.Array
     status: jax.Array
     dropped: jax.Array | None = None
+    rounded: jax.Array | None = None
 
     def __repr__(self) -> str:
         text = super().__repr__()

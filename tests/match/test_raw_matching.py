@@ -1,5 +1,6 @@
 """Choices among raw tables: equal to float64 references, or told."""
 
+import jax
 import match_cases as cases
 import numpy as np
 import pytest
@@ -150,3 +151,29 @@ def test_oracles_of_networks_warn_where_rounding_decides():
     oracle = gradients.jvp(loss, np.zeros(P, np.float32), x)
     with pytest.warns(UserWarning, match="rounding decides"):
         match.facility_location(oracle, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "ols"}, {"positive": False}])
+@pytest.mark.parametrize("seed", [2, 3, 8, 9, 15])
+def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, 4))
+    if seed % 2:
+        x += 30 * rng.normal(size=4)
+    else:
+        x *= 10 ** rng.uniform(-2, 2, 4)
+    pool, target = x[10:], x[:10].mean(axis=0)
+    choice = match.omp(pool, target, K, **options)
+    with jax.enable_x64(True):
+        expected = match.omp(pool, target, K, **options)
+    assert list(choice) == list(expected)
+    most = np.abs(np.asarray(expected.weights)).max()
+    np.testing.assert_allclose(choice.weights, expected.weights, atol=5e-3 * most)
+
+
+def test_doubtful_choices_are_marked():
+    x = table("unlike scales")
+    pool, target = gradients.dense(x[10:].astype(np.float32)), x[:10].mean(axis=0)
+    assert match.pursue(pool, target.astype(np.float32), budget=K).rounded
+    plain = gradients.dense(cases.pool()[0])
+    assert not match.pursue(plain, cases.pool()[1], budget=K).rounded
