@@ -20,6 +20,7 @@ from jaxsel.value import (
 from jaxsel.value._accumulate import accumulate
 from jaxsel.value._hybrid import HEAD
 from jaxsel.value._options import Options
+from jaxsel.value._task import Task
 
 from ._knn import Points
 
@@ -91,10 +92,7 @@ def _accumulated(
     return lambda: accumulate(
         kernel,
         table,
-        x,
-        y,
-        x_val,
-        points.y_val,  # which is cut into chunks on the host
+        Task(x, y, x_val, points.y_val),  # the last is cut into chunks on the host
         options=Options(),
         certified=certified,
         method="",

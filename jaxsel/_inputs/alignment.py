@@ -1,13 +1,72 @@
-"""Two tables that belong together: columns by name, rows by label."""
+"""Two tables that belong together: columns by name, rows by label.
+
+`check_pair` is the door of everything that takes training and validation points.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from .checks import show_labels
+from .checks import check_features, is_readable, show_labels
 from .frames import columns_of, select
+from .usual_mistakes import doubt_columns
+
+
+class Pair(NamedTuple):
+    """Checked features of training and validation points.
+
+    Attributes:
+        x: `[n, d]`.
+        x_val: `[m, d]`, its columns in the order of x.
+        index: The row labels of x, if it is a table with an index other than 0, 1, ...
+    """
+
+    x: np.ndarray | jax.Array
+    x_val: np.ndarray | jax.Array
+    index: tuple[Any, ...] | None
+
+
+def check_pair(
+    x: Any,
+    y: Any,
+    x_val: Any,
+    y_val: Any,
+    *,
+    in_place: bool = False,
+    names: tuple[str, str] = ("y", "y_val"),
+) -> Pair:
+    """Check features, match the columns of tables by name, and compare row orders.
+
+    Args:
+        x: Training features, `[n, d]`.
+        y: Labels or targets, of which the row order is compared with that of x.
+        x_val: Validation features, `[m, d]`.
+        y_val: Their labels or targets.
+        in_place: Whether an x that is spread over devices stays there.
+        names: Names of y and y_val in errors.
+
+    Raises:
+        TypeError: If features are not numbers, or are being traced.
+        ValueError: If shapes, columns or row orders do not fit, or entries are not
+            finite.
+    """
+    check_row_order("x", x, names[0], y)
+    check_row_order("x_val", x_val, names[1], y_val)
+    index = row_index(x)
+    x_val = align_columns(x, x_val)
+    features = check_features("x", x, in_place=in_place)
+    x_val = check_features("x_val", x_val)
+    if features.shape[1] != x_val.shape[1]:
+        raise ValueError(
+            "x and x_val must have the same number of features, got "
+            f"{features.shape[1]} and {x_val.shape[1]}"
+        )
+    if is_readable(features):
+        doubt_columns("x", np.asarray(features), x)
+    return Pair(features, x_val, index)
 
 
 def align_columns(
@@ -23,7 +82,7 @@ def align_columns(
     Raises:
         ValueError: If their columns differ.
     """
-    ours, theirs = (columns_of(table) for table in (x, x_val))
+    ours, theirs = columns_of(x), columns_of(x_val)
     if ours is None or theirs is None or ours == theirs:
         return x_val
     lacking = [name for name in ours if name not in theirs]

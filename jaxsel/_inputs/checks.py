@@ -153,6 +153,15 @@ def check_concrete(name: str, value: Any) -> None:
         )
 
 
+def is_readable(*arrays: np.ndarray | jax.Array) -> bool:
+    """Return whether this process can read all entries, none of them traced."""
+    return not any(
+        isinstance(array, Tracer)
+        or (isinstance(array, jax.Array) and not array.is_fully_addressable)
+        for array in arrays
+    )
+
+
 def check_features(
     name: str, value: npt.ArrayLike | jax.Array, *, in_place: bool = False
 ) -> np.ndarray | jax.Array:

@@ -12,15 +12,6 @@ SHOWN = 5
 """Entries of a result that its repr lists."""
 
 
-def is_readable(*arrays: jax.Array) -> bool:
-    """Return whether this process can read all entries, none of them traced."""
-    return not any(
-        isinstance(array, Tracer)
-        or (isinstance(array, jax.Array) and not array.is_fully_addressable)
-        for array in arrays
-    )
-
-
 def show(scalar: jax.Array) -> str:
     """Return a scalar or an array as text; "?" while it is traced."""
     return "?" if isinstance(scalar, Tracer) else str(np.asarray(scalar).tolist())

@@ -17,7 +17,6 @@ from jaxsel._devices.mesh import whole
 from .checks import as_type, caller_level
 from .frames import feature_labels
 from .scale import origin
-from .show import is_readable
 
 _LOOKED_AT = 4096  # rows
 _FEW = 50  # samples of which nothing is concluded
@@ -42,19 +41,18 @@ def no_doubts() -> Iterator[None]:
 
 
 def doubt_columns(
-    name: str, x: Any, given: Any = None, *, distances: bool = True
+    name: str, x: np.ndarray, given: Any = None, *, distances: bool = True
 ) -> None:
     """Warn of columns that number the rows, or by their scale drown all others.
 
     Args:
         name: The samples' name in warnings.
-        x: Checked samples, `[n, d]`. Rows on devices of other processes are skipped.
+        x: Checked samples, `[n, d]`.
         given: The caller's argument: a data frame has names of columns.
         distances: Whether distances are to be computed, to which scales matter.
     """
-    if not is_readable(x) or x.ndim != 2 or len(x) < _FEW:
+    if x.ndim != 2 or len(x) < _FEW:
         return
-    x = np.asarray(x)
     # A few rows rule out most columns, vectorised: ids are distinct whole numbers.
     head = np.sort(x[:_FEW], axis=0)
     likely = (head[1:] != head[:-1]).all(0) & (head == np.round(head)).all(0)
@@ -129,15 +127,14 @@ def doubt_neighbours(k: int, n: int) -> None:
         )
 
 
-def doubt_values(values: Any) -> None:
-    """Warn where all values are one number: then none is better than another."""
-    if is_readable(values) and values.ndim == 1 and len(values) >= _FEW:
-        array = np.asarray(values)
-        if np.ptp(array) <= _EQUAL * np.abs(array).max():
-            doubt(
-                f"all {len(array)} values are {array[0]:.3g}, so that they rank "
-                "nothing: is there one class only, or a constant column?"
-            )
+def doubt_values(values: np.ndarray) -> None:
+    """Warn where all values `[n]` are one number: none is better than another."""
+    if len(values) < _FEW or np.ptp(values) > _EQUAL * np.abs(values).max():
+        return
+    doubt(
+        f"all {len(values)} values are {values[0]:.3g}, so that they rank nothing: is "
+        "there one class only, or a constant column?"
+    )
 
 
 def _numbers_rows(column: np.ndarray) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel._inputs.show import SHOWN, is_readable, show_count
+from jaxsel._inputs.checks import is_readable
+from jaxsel._inputs.show import SHOWN, show_count
 
 
 def values_html(values: Any) -> str:

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._inputs.show import compared, is_readable, show, show_first
+from jaxsel._inputs.checks import is_readable
+from jaxsel._inputs.show import compared, show, show_first
 
 from .files import load, save
 

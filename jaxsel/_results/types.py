@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._inputs.show import SHOWN, compared, is_readable, show_count, show_pairs
+from jaxsel._inputs.checks import is_readable
+from jaxsel._inputs.show import SHOWN, compared, show_count, show_pairs
 from jaxsel._inputs.usual_mistakes import doubt
 
 from .files import load, save

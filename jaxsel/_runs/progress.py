@@ -37,14 +37,15 @@ def bar_class() -> Any:
 def track(
     items: Iterable[_T], *, progress: bool, label: str, total: int | None = None
 ) -> Iterator[_T]:
-    """Yield the items, with a bar while `progress` is on.
+    """Iterate over the items, with a bar if `progress` is on.
 
     If the first step, in the iterator or in the caller's loop, compiles for more than a
     second, the bar says so until it is done.
     """
-    if not progress:
-        yield from items
-        return
+    return _with_bar(items, label, total) if progress else iter(items)
+
+
+def _with_bar(items: Iterable[_T], label: str, total: int | None) -> Iterator[_T]:
     with (
         bar_class()(items, desc=label, total=total, leave=False) as bar,
         first_step(bar) as done,

@@ -146,7 +146,7 @@ def sample_losses(
             return on_axis(on_devices, given_mesh, axis)
         return to_hosts(on_devices)[:n]
     parts: list[np.ndarray] = []
-    chunks = list(chunk_slices(n, rows))
+    chunks = chunk_slices(n, rows)
     for chunk in track(chunks, progress=progress, label="Losses"):
         part = shard(take_rows(examples, chunk, rows), mesh)
         losses = to_hosts(_losses(loss, parameters, part))[: chunk.stop - chunk.start]

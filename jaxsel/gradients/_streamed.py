@@ -72,7 +72,7 @@ class Streamed(Oracle):
         return self._loaded(np.zeros(1, np.int64)).dtype
 
     def _parts(self) -> Iterator[tuple[slice[int, int], Oracle]]:
-        slices = list(chunk_slices(self.n, self.chunk_size))
+        slices = chunk_slices(self.n, self.chunk_size)
         for rows in track(slices, progress=self.progress, label="Chunks"):
             yield rows, self._loaded(np.arange(rows.start, rows.stop))
 

@@ -342,7 +342,7 @@ def _lazy(places: _Places, k: int, *, progress: bool) -> list[int]:
     n = len(places.oracle)
     bounds = np.empty(n)
     for rows in track(
-        list(chunk_slices(n, places.block)), progress=progress, label="Columns"
+        chunk_slices(n, places.block), progress=progress, label="Columns"
     ):
         bounds[rows] = places.gains(np.arange(rows.start, rows.stop))
     bounds[~places.usable] = -np.inf

@@ -99,7 +99,7 @@ def image_features(
         "version": _VERSION,
     }
     parts = []
-    chunks = [*chunk_slices(len(pixels), _KEPT)]
+    chunks = chunk_slices(len(pixels), _KEPT)
     for chunk in track(chunks, progress=progress, label="256 images each"):
         part = pixels[chunk]
         kept = None

@@ -135,7 +135,7 @@ class Target:
         lengths = _lengths(inputs.mask) if isinstance(inputs, Tokens) else np.zeros(n)
         order = np.argsort(lengths, kind="stable")
         parts = []
-        chunks = [*chunk_slices(n, rows)]
+        chunks = chunk_slices(n, rows)
         for chunk in track(chunks, progress=progress, label="batches"):
             part = jax.tree.map(lambda a, at=order[chunk]: a[at], inputs)
             if isinstance(part, Tokens):

@@ -45,20 +45,20 @@ def prepare_features(
     Raises:
         ValueError: If squared distances would overflow or vanish in float32.
     """
+    check_choice("metric", metric, METRICS)
     return _prepare((x, *others), metric)[0]
 
 
 def _prepare(
     arrays: tuple[np.ndarray | jax.Array, ...], metric: Metric
 ) -> tuple[tuple[jax.Array, ...], bool]:
-    """Return prepared features, and whether they are others than those given."""
-    check_choice("metric", metric, METRICS)
+    """Return prepared features, and whether they differ from the arrays."""
     if metric == "cosine":
         return tuple(normalise(to_float(a)) for a in arrays), True
     centre = rounded_mean(arrays[0])
     check_peak(centre, *(edge(axis=0) for a in arrays for edge in (a.min, a.max)))
     if not centre.any():
-        return tuple(to_float(a) for a in arrays), False
+        return tuple(map(to_float, arrays)), False
     return tuple(subtract(a, centre) for a in arrays), True
 
 
@@ -97,11 +97,11 @@ def prepare_exact(
         prepared array itself where preparing changed nothing.
     """
     (features, asked), centred = _prepare((x, x_val), metric)
+    check_concrete("x", features)
     ready = features.astype(jnp.float32), asked.astype(jnp.float32)
     if metric == "l2":
         edges = [edge for a in ready for edge in _edges(a)]
-        check_concrete("x", edges[0])
-        peak = max(abs(float(edge)) for edge in edges)
+        peak = max(map(abs, map(float, edges)))
         if rounds_nothing(x, x_val, peak=peak):
             return ready, None
     points, queries = as_given(x, x_val, cosine=metric == "cosine")

@@ -29,7 +29,7 @@ from jaxsel._devices.mesh import (
 )
 from jaxsel._devices.typed import jit
 from jaxsel._inputs.checks import check_choice
-from jaxsel._inputs.chunk import chunk_rows, chunk_slices, take_rows
+from jaxsel._inputs.chunk import chunk_rows, chunk_slices, entries, take_rows
 from jaxsel._inputs.owners import check_owners
 from jaxsel._inputs.usual_mistakes import doubt_values
 from jaxsel._results.types import Reduce, Values
@@ -38,19 +38,16 @@ from jaxsel.neighbors import squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
 
 from ._options import Options
-from ._plan import Kernel, Plan, entries
+from ._plan import Kernel, Plan, Running, fold_rows, merge_devices, start
 from ._provenance import counted
-from ._running import Running, fold_rows, merge_devices, start
 from ._split import ByTraining
+from ._task import Task
 
 
 def accumulate(
     kernel: Kernel,
     params: Any,
-    x: np.ndarray | jax.Array,
-    train: Any,
-    x_val: np.ndarray | jax.Array,
-    query: Any,
+    task: Task,
     *,
     options: Options,
     certified: bool,
@@ -62,14 +59,12 @@ def accumulate(
         kernel: Values the training points for one validation point. Hashable: it is
             part of the key under which JAX caches the compiled step.
         params: Pytree of arrays that all validation points share.
-        x: Training features, `[n, d]`, checked.
-        train: Pytree of arrays `[n, ...]`: labels or targets.
-        x_val: Validation features, `[m, d]`, checked.
-        query: Pytree of NumPy arrays `[m, ...]`: one entry for each validation point.
+        task: Checked training and validation points.
         options: Metric, reduction, memory and devices: see `KnnOptions`.
         certified: Whether the kernel returns an error bound.
         method: Goes into the result.
     """
+    x, train, x_val, query, index = task
     metric, reduce, owners = options.metric, options.reduce, options.owners
     split, gather = options.split, options.gather
     check_choice("reduce", reduce, ("mean", "max", None))
@@ -81,7 +76,7 @@ def accumulate(
         raise ValueError("split must be 'validation' without a mesh, got 'training'")
     if not gather:
         _check_split(len(x), devices, full_mesh, reduce)
-    m, length, index = len(x_val), len(x), None
+    m, length = len(x_val), len(x)
     if owners is not None:
         if split == "training" or not gather:
             raise ValueError(
@@ -102,7 +97,6 @@ def accumulate(
         chunk_slices(m, layout.rows),
         progress=options.progress,
         label=method.partition("(")[0],
-        total=-(-m // layout.rows),
     )
     for chunk in chunks:
         filled = chunk.stop - chunk.start
@@ -130,7 +124,8 @@ def accumulate(
         values, bound = jax.tree.map(
             lambda *parts: jnp.asarray(np.concatenate(parts)), *every_row
         )
-    doubt_values(values)
+    if reduce and gather:
+        doubt_values(np.asarray(values))
     return Values(
         values=values,
         count=jnp.asarray(np.int32(m)),

@@ -39,21 +39,18 @@ class TracedWeights:
 
 
 def trace_weights(
-    weights: DistanceWeights | None, n: int
-) -> tuple[TracedWeights | None, tuple[np.ndarray | jax.Array, ...]]:
+    weights: DistanceWeights, n: int
+) -> tuple[TracedWeights, tuple[np.ndarray | jax.Array, ...]]:
     """Trace a weight function for n training points.
 
     Returns:
-        The computation, and the arrays that the function captured; None and nothing
-        without a function.
+        The computation, and the arrays that the function captured.
 
     Raises:
         TypeError: If it does not return an array of numbers, or is not written with
             jax.numpy.
         ValueError: If it does not return one number for each distance.
     """
-    if weights is None:
-        return None, ()
     if not callable(weights):
         raise TypeError(
             f"weights must be a function of distances, got {type(weights).__name__}"

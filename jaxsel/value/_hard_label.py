@@ -31,19 +31,17 @@ from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float, Int32, Real
 
 from jaxsel._devices.platform import take
-from jaxsel._inputs.alignment import row_index
 from jaxsel._inputs.checks import INT32, check_choice, check_count, check_row
-from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel._inputs.chunk import entries
 from jaxsel._results.types import Values
 from jaxsel.neighbors import Exact, Metric, argsort, to_length, unsort
 
 from ._accumulate import accumulate
 from ._distance_weights import TracedWeights, trace_weights
-from ._labels import make_labels
-from ._linear import Array, check_pair, describe
+from ._linear import Array, describe
 from ._options import KnnOptions, Options, knn_value
-from ._plan import entries
 from ._semivalue import reverse_sum, settled_argsort
+from ._task import check_task
 
 _MOST_BITS = 8
 _ROUNDINGS = 4 * 2.0**-24  # of each step of a recursion of convex combinations
@@ -145,35 +143,38 @@ def _values(
     check_choice("method", method, ("exact", "hybrid"))
     if bits > _MOST_BITS:
         raise ValueError(f"bits must be from 1 to {_MOST_BITS}, got {bits}")
-    index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
-    labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    if not labels.binary:
+    task, classes = check_task(
+        x,
+        y,
+        x_val,
+        y_val,
+        metric=metric,
+        n_classes=n_classes,
+        k=k,
+        in_place=options.split == "training",
+    )
+    if not classes.binary:
         raise ValueError(
             "y and y_val must be labels, got class probabilities: see knn_shapley"
         )
-    doubt_same(x, labels.train, x_val, labels.query)
-    doubt_neighbours(k, len(x))
-    traced, captured = trace_weights(weights, len(x))
+    n = len(task.x)
+    traced, captured = (None, ()) if weights is None else trace_weights(weights, n)
     levels = 1 if weights is None else 2**bits - 1
     if chunk_size is None:
         # Entries in memory per validation point, besides its row of distances.
         held = (2 * levels + 1) * k * (2 * (k - 1) * levels + 1)
-        chunk_size = max(1, 2 * entries() // max(held, 2 * len(x)))
+        chunk_size = max(1, 2 * entries() // max(held, 2 * n))
     values = accumulate(
         _Votes(
             k=k,
             levels=levels,
-            n_classes=labels.n_classes,
-            reach=min(reach, len(x)) if method == "hybrid" else None,
+            n_classes=classes.n_classes,
+            reach=min(reach, n) if method == "hybrid" else None,
             weights=traced,
             metric=metric,
         ),
         captured,
-        x,
-        labels.train,
-        x_val,
-        labels.query,
+        task,
         options=dataclasses.replace(options, chunk_size=chunk_size),
         certified=method == "hybrid",
         method=describe(
@@ -183,7 +184,7 @@ def _values(
             metric=metric,
             method=method,
             reach=reach if method == "hybrid" else None,
-            n_classes=labels.n_classes,
+            n_classes=classes.n_classes,
             weights=weights,
         ),
     )
@@ -192,7 +193,7 @@ def _values(
             "weights must return finite numbers, zero or more, for all distances; it "
             "returned others for some"
         )
-    return dataclasses.replace(values, index=values.index or index)
+    return values
 
 
 def weighted_shapley(

@@ -15,8 +15,8 @@ from jaxsel._inputs.checks import INT32, check_count
 from jaxsel._runs.fingerprint import fingerprint
 from jaxsel.neighbors import Metric
 
-from ._labels import make_labels
-from ._linear import Array, check_pair
+from ._linear import Array
+from ._task import check_task
 
 _ENTRIES = 1 << 22  # distances at a time, in float64
 
@@ -108,9 +108,8 @@ def knn_utility(
         ValueError: As for `knn_shapley`.
     """
     k = check_count("k", k, maximum=INT32)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split="validation")
-    labels = make_labels(x, y, x_val, y_val, n_classes=None)
-    points, queries = (np.asarray(a, np.float64) for a in (x, x_val))
+    task, classes = check_task(x, y, x_val, y_val, metric=metric, k=k)
+    points, queries = (np.asarray(a, np.float64) for a in (task.x, task.x_val))
     if metric == "cosine":
         points, queries = _unit(points), _unit(queries)
     rows = max(1, _ENTRIES // (points.shape[0] * max(1, points.shape[1])))
@@ -122,8 +121,8 @@ def knn_utility(
             for i in range(0, len(queries), rows)
         ]
     )
-    gains = jax.vmap(labels.gains, in_axes=(None, 0))(
-        jnp.asarray(labels.train), jnp.asarray(labels.query)
+    gains = jax.vmap(classes.gains, in_axes=(None, 0))(
+        jnp.asarray(task.train), jnp.asarray(task.query)
     )
     return KnnUtility(
         len(points),

@@ -10,19 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel import _native
-from jaxsel._inputs.alignment import align_columns, check_row_order, row_index
-from jaxsel._inputs.checks import INT32, check_choice, check_count, check_features
-from jaxsel._inputs.usual_mistakes import doubt_columns, doubt_neighbours, doubt_same
+from jaxsel._inputs.checks import INT32, check_choice, check_count
 from jaxsel._results.types import Values
-from jaxsel.neighbors import METRICS, Exact, Metric, to_length
+from jaxsel.neighbors import Exact, Metric, to_length
 
 from ._accumulate import accumulate
-from ._distance_weights import DistanceWeights, TracedWeights, trace_weights
+from ._distance_weights import TracedWeights, trace_weights
 from ._hybrid import HEAD, rounding, semivalue_hybrid
-from ._labels import make_labels
 from ._options import Method, Options, Ties
-from ._plan import Split
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
+from ._task import check_task
 from ._weights import check_weights, rank_table
 
 Array = npt.ArrayLike | jax.Array
@@ -56,14 +53,29 @@ def linear_values(
     check_choice("method", method, ("exact", "hybrid"))
     if method == "hybrid" and ties == "average":
         raise ValueError("method='hybrid' needs ties='stable', got 'average'")
-    index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
-    labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    doubt_same(x, labels.train, x_val, labels.query)
-    n = len(x)
-    doubt_neighbours(k, n)
+    task, classes = check_task(
+        x,
+        y,
+        x_val,
+        y_val,
+        metric=metric,
+        n_classes=n_classes,
+        k=k,
+        in_place=options.split == "training",
+    )
+    n = len(task.x)
     omega = check_weights("rank_weights", rank_weights(n, k), n)
     form = _choose_form(omega, ties, method)
+    call = describe(
+        name,
+        k=k,
+        **(described(omega) if described else {}),
+        metric=metric,
+        ties=ties,
+        method=method,
+        n_classes=classes.n_classes if offset else None,
+        weights=weights,
+    )
     table = rank_table(omega, running=form in ("tied", "hybrid"))
     if form == "top":
         keep = _reach(omega)
@@ -72,36 +84,25 @@ def linear_values(
         )
     shift = None
     if offset is not None:
-        shift = tuple(map(np.float32, offset(n, k, labels.n_classes)))
-    traced, captured = trace_weights(weights, n)
+        shift = tuple(map(np.float32, offset(n, k, classes.n_classes)))
+    traced, captured = (None, ()) if weights is None else trace_weights(weights, n)
     kernel = _Linear(
-        gains=Gains(labels.gains, traced, metric),
+        gains=Gains(classes.gains, traced, metric),
         form=form,
-        binary=labels.binary and weights is None,
+        binary=classes.binary and weights is None,
         certified=method == "hybrid",
     )
     values = accumulate(
         kernel,
         (table, shift, captured),
-        x,
-        labels.train,
-        x_val,
-        labels.query,
+        task,
         options=options,
         certified=method == "hybrid",
-        method=describe(
-            name,
-            k=k,
-            **(described(omega) if described else {}),
-            metric=metric,
-            ties=ties,
-            method=method,
-            n_classes=labels.n_classes if offset else None,
-            weights=weights,
-        ),
+        method=call,
     )
-    check_weighted(values, weights)
-    return dataclasses.replace(values, index=values.index or index)
+    if weights is not None:
+        check_weighted(values)
+    return values
 
 
 def _reach(omega: np.ndarray) -> int:
@@ -194,41 +195,13 @@ class _Linear:
         return values, bound
 
 
-def check_weighted(values: Values, weights: DistanceWeights | None) -> None:
+def check_weighted(values: Values) -> None:
     """Raise if distance weights such as 1 / 0 made values NaN or infinite."""
-    if weights is not None and not bool(jnp.isfinite(values.values).all()):
+    if not bool(jnp.isfinite(values.values).all()):
         raise ValueError(
             "weights must return finite numbers for all distances, zero included; it "
             "returned NaN or infinity for some"
         )
-
-
-def check_pair(
-    x: Array,
-    y: Array,
-    x_val: Array,
-    y_val: Array,
-    metric: Metric,
-    *,
-    split: Split,
-    names: tuple[str, str] = ("y", "y_val"),
-) -> tuple[np.ndarray | jax.Array, np.ndarray | jax.Array]:
-    """Return the features of both as arrays, the columns of tables matched by name."""
-    check_choice("metric", metric, METRICS)
-    check_row_order("x", x, names[0], y)
-    check_row_order("x_val", x_val, names[1], y_val)
-    x_val = align_columns(x, x_val)
-    table = x
-    # Training features that are split stay where they are.
-    x = check_features("x", x, in_place=split == "training")
-    x_val = check_features("x_val", x_val)
-    if x.shape[1] != x_val.shape[1]:
-        raise ValueError(
-            "x and x_val must have the same number of features, got "
-            f"{x.shape[1]} and {x_val.shape[1]}"
-        )
-    doubt_columns("x", x, table)
-    return x, x_val
 
 
 def describe(name: str, **options: Any) -> str:

@@ -32,10 +32,11 @@ def counted(
         query: Their labels or targets.
         sample: `sampled(x)`, of features that are spread over devices.
     """
+    labels = [_canonical(leaf) for leaf in jax.tree.leaves(train)]
     source = {
         "function, options or weights": fingerprint(kernel, jax.tree.leaves(params)),
         "x": fingerprint(x.shape, sampled(x) if sample is None else sample),
-        "y": fingerprint([_canonical(leaf) for leaf in jax.tree.leaves(train)]),
+        "y": fingerprint(labels),
     }
     points = fingerprint(as_float32(x_val), jax.tree.leaves(query))
     return Provenance(source, (f"{len(x_val)} validation points {points}",))

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from jaxsel._devices.platform import take
-from jaxsel._inputs.alignment import row_index
+from jaxsel._inputs.alignment import check_pair
 from jaxsel._inputs.checks import (
     INT32,
     as_array,
@@ -30,12 +30,13 @@ from jaxsel._inputs.checks import (
 from jaxsel._inputs.show import brief
 from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
 from jaxsel._results.types import Values
-from jaxsel.neighbors import Exact, Sort, unsort
+from jaxsel.neighbors import METRICS, Exact, Sort, unsort
 
 from ._accumulate import accumulate
-from ._linear import Array, check_pair, describe
+from ._linear import Array, describe
 from ._options import KnnOptions, Options, knn_value
 from ._semivalue import reverse_sum, settled_argsort
+from ._task import Task
 
 
 @knn_value
@@ -103,14 +104,14 @@ def _values(
         raise ValueError(
             "weights must be None: knn_regression_shapley does not weight by distance"
         )
-    index = row_index(x)
-    x, x_val = check_pair(
-        x, t, x_val, t_val, metric, split=options.split, names=("t", "t_val")
+    check_choice("metric", metric, METRICS)
+    pair = check_pair(
+        x, t, x_val, t_val, in_place=options.split == "training", names=("t", "t_val")
     )
     targets = []
     for name, value, rows_name, rows in (
-        ("t", t, "x", x),
-        ("t_val", t_val, "x_val", x_val),
+        ("t", t, "x", pair.x),
+        ("t_val", t_val, "x_val", pair.x_val),
     ):
         array = as_array(name, value)
         check_numeric(name, array)
@@ -119,20 +120,16 @@ def _values(
         check_same_length(rows_name, rows, name, array)
         check_finite(name, array)
         targets.append(np.asarray(array, np.float32))
-    doubt_same(x, targets[0], x_val, targets[1])
-    doubt_neighbours(k, len(x))
-    values = accumulate(
+    doubt_same(pair.x, targets[0], pair.x_val, targets[1])
+    doubt_neighbours(k, len(pair.x))
+    return accumulate(
         _regression_kernel,
-        regression_table(len(x), k),
-        x,
-        targets[0],
-        x_val,
-        targets[1],
+        regression_table(len(pair.x), k),
+        Task(pair.x, targets[0], pair.x_val, targets[1], pair.index),
         options=options,
         certified=False,
         method=describe("knn_regression_shapley", k=k, metric=metric),
     )
-    return dataclasses.replace(values, index=values.index or index)
 
 
 @brief

@@ -17,12 +17,11 @@ import numpy as np
 
 from jaxsel._devices.mesh import AXIS, aligned, n_shards, replicate, shard
 from jaxsel._devices.typed import jit, psum, tree_map
-from jaxsel._inputs.chunk import chunk_rows
+from jaxsel._inputs.chunk import chunk_rows, entries
 from jaxsel._results.types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
-from ._plan import Plan, entries
-from ._running import Running, fold_rows, start
+from ._plan import Plan, Running, fold_rows, start
 
 
 class ByTraining:

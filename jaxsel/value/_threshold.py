@@ -5,26 +5,23 @@ References:
     privacy-friendly approach to data valuation, NeurIPS 2023.
 """
 
-import dataclasses
-from typing import Any, Unpack
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._inputs.alignment import row_index
 from jaxsel._inputs.checks import check_choice, check_positive
-from jaxsel._inputs.usual_mistakes import doubt_same
 from jaxsel._results.types import Values
 from jaxsel.neighbors import Metric
 
 from ._accumulate import accumulate
 from ._ball import make_ball
 from ._distance_weights import trace_weights
-from ._labels import make_labels
-from ._linear import Array, Gains, check_pair, check_weighted, describe
+from ._linear import Array, Gains, check_weighted, describe
 from ._options import KnnOptions, Options, knn_value
+from ._task import check_task
 from ._threshold_kernel import Marks, OfCounts, Threshold, harmonic_numbers
 
 _COUNTED = 1 << 24  # pairs of points whose marks are in memory at once
@@ -110,53 +107,57 @@ def _values(
     metric, weights = options.metric, options.weights
     check_choice("ties", options.ties, ("stable", "average"))
     check_choice("method", options.method, ("exact", "hybrid"))
-    index = row_index(x)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split=options.split)
-    labels = make_labels(x, y, x_val, y_val, n_classes=n_classes)
-    doubt_same(x, labels.train, x_val, labels.query)
-    traced, captured = trace_weights(weights, len(x))
-    kernel = Threshold(Gains(labels.gains, traced, metric))
-    query: Any = labels.query
+    task, classes = check_task(
+        x,
+        y,
+        x_val,
+        y_val,
+        metric=metric,
+        n_classes=n_classes,
+        in_place=options.split == "training",
+    )
+    n = len(task.x)
+    traced, captured = (None, ()) if weights is None else trace_weights(weights, n)
+    kernel = Threshold(Gains(classes.gains, traced, metric))
     if counts is not None:
-        if weights is not None or not labels.binary or n_classes is None:
+        if weights is not None or not classes.binary or n_classes is None:
             raise ValueError(
                 "counts need n_classes, hard labels and no weights, got n_classes = "
-                f"{n_classes}, {'hard' if labels.binary else 'soft'} labels and "
+                f"{n_classes}, {'hard' if classes.binary else 'soft'} labels and "
                 f"{'no ' if weights is None else ''}weights"
             )
         kernel = OfCounts(kernel.gains)
-        query = query, *_check_counts(counts, len(x_val))
+        query = task.query, *_check_counts(counts, len(task.x_val))
+        task = task._replace(query=query)
     params = (
-        make_ball(x, x_val, radius, metric),
-        jnp.asarray(harmonic_numbers(len(x)), jnp.float32),
-        jnp.float32(1 / labels.n_classes),
+        make_ball(task.x, task.x_val, radius, metric),
+        jnp.asarray(harmonic_numbers(n), jnp.float32),
+        jnp.float32(1 / classes.n_classes),
         captured,
     )
     values = accumulate(
         kernel,
         params,
-        x,
-        labels.train,
-        x_val,
-        query,
+        task,
         options=options,
         certified=False,
         method=describe(
             "threshold_knn_shapley",
             radius=radius,
             metric=metric,
-            n_classes=labels.n_classes,
+            n_classes=classes.n_classes,
             weights=weights,
             counts=None if counts is None else "given",
         ),
     )
-    check_weighted(values, weights)
+    if weights is not None:
+        check_weighted(values)
     if counts is not None and not bool(jnp.isfinite(values.values).all()):
         raise ValueError(
             "counts must include the points of x, but for some validation point they "
             "are fewer than those of x alone"
         )
-    return dataclasses.replace(values, index=values.index or index)
+    return values
 
 
 def _check_counts(counts: npt.ArrayLike, m: int) -> tuple[np.ndarray, np.ndarray]:
@@ -213,25 +214,21 @@ def threshold_counts(
         TypeError: As `threshold_knn_shapley`.
     """
     radius = check_positive("radius", radius, zero=True)
-    x, x_val = check_pair(x, y, x_val, y_val, metric, split="validation")
-    labels = make_labels(x, y, x_val, y_val, n_classes=None)
-    if not labels.binary:
+    task, classes = check_task(x, y, x_val, y_val, metric=metric)
+    if not classes.binary:
         raise ValueError("y and y_val must be labels, got class probabilities")
-    ball = make_ball(x, x_val, radius, metric)
+    ball = make_ball(task.x, task.x_val, radius, metric)
     options = Options(
         metric=metric, reduce=None, chunk_size=chunk_size, mesh=mesh, axis=axis
     )
     counts: list[np.ndarray] = []
-    rows = max(1, _COUNTED // len(x))
-    for start in range(0, len(x_val), rows):
+    rows = max(1, _COUNTED // len(task.x))
+    for start in range(0, len(task.x_val), rows):
         part = slice(start, start + rows)
         marks = accumulate(
-            Marks(Gains(labels.gains, None, metric)),
+            Marks(Gains(classes.gains, None, metric)),
             (ball,),
-            x,
-            labels.train,
-            x_val[part],
-            labels.query[part],
+            task._replace(x_val=task.x_val[part], query=task.query[part]),
             options=options,
             certified=False,
             method="threshold_counts",

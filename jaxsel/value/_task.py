@@ -1,4 +1,4 @@
-"""From labels to gains: a training point's contribution as a neighbour.
+"""Task of a KNN value: points with labels, and the gain of each neighbour.
 
 A gain is 1 where two labels match. With class probabilities on either side (teacher
 labels, annotator votes) it is the probability that they do, a real number.
@@ -12,44 +12,95 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.typed import finfo
+from jaxsel._inputs.alignment import Pair, check_pair
 from jaxsel._inputs.checks import (
+    check_choice,
     check_count,
     check_finite,
     check_numeric,
     check_same_length,
 )
 from jaxsel._inputs.labels import as_labels, check_shared_labels, encode_labels
+from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel.neighbors import METRICS, Metric
 
 # How far the sum of a row of class probabilities may be from 1: what is left by
 # rounding to three decimals, and by types of few digits.
 _DECIMALS, _ROUNDINGS = 2e-3, 4
 
 
-class Labels(NamedTuple):
-    """Labels as the kernels take them.
+class Task(NamedTuple):
+    """Checked training and validation points, as `accumulate` takes them.
 
     Attributes:
-        train: `[n]` codes or `[n, n_classes]` probabilities.
-        query: `[m]` codes or `[m, n_classes]` probabilities.
+        x: Training features, `[n, d]`.
+        train: Pytree of arrays `[n, ...]`: class numbers, class probabilities, or
+            targets.
+        x_val: Validation features, `[m, d]`.
+        query: Pytree of NumPy arrays `[m, ...]`: likewise, of the validation points.
+        index: The row labels of x, if it is a table with an index.
+    """
+
+    x: np.ndarray | jax.Array
+    train: Any
+    x_val: np.ndarray | jax.Array
+    query: Any
+    index: tuple[Any, ...] | None = None
+
+
+class Classes(NamedTuple):
+    """Number of classes, and their gains, as the kernels take them.
+
+    Attributes:
         gains: Kernel from train and one entry of query to gains, `[n]`.
         n_classes: How many classes there are.
         binary: Whether all gains are 0 or 1.
     """
 
-    train: np.ndarray
-    query: np.ndarray
     gains: Callable[[jax.Array, jax.Array], jax.Array]
     n_classes: int
     binary: bool
 
 
-def make_labels(
-    x: Any, y: Any, x_val: Any, y_val: Any, *, n_classes: int | None
-) -> Labels:
+def check_task(
+    x: Any,
+    y: Any,
+    x_val: Any,
+    y_val: Any,
+    *,
+    metric: Metric,
+    n_classes: int | None = None,
+    k: int | None = None,
+    in_place: bool = False,
+) -> tuple[Task, Classes]:
+    """Check points and labels, and warn of usual mistakes.
+
+    Args:
+        x: Training features, `[n, d]`.
+        y: Labels `[n]`, or class probabilities.
+        x_val: Validation features, `[m, d]`.
+        y_val: Their labels, or class probabilities.
+        metric: Of the distances.
+        n_classes: Number of classes; the number that y and y_val have if None.
+        k: Number of neighbours, if there is one.
+        in_place: Whether an x that is spread over devices stays there.
+    """
+    check_choice("metric", metric, METRICS)
+    pair = check_pair(x, y, x_val, y_val, in_place=in_place)
+    train, query, classes = _check_labels(pair, y, y_val, n_classes)
+    doubt_same(pair.x, train, pair.x_val, query)
+    if k is not None:
+        doubt_neighbours(k, len(pair.x))
+    return Task(pair.x, train, pair.x_val, query, pair.index), classes
+
+
+def _check_labels(
+    pair: Pair, y: Any, y_val: Any, n_classes: int | None
+) -> tuple[np.ndarray, np.ndarray, Classes]:
     """Check labels or class probabilities, and choose how they become gains."""
     y, y_val = as_labels("y", y), as_labels("y_val", y_val)
-    check_same_length("x", x, "y", y)
-    check_same_length("x_val", x_val, "y_val", y_val)
+    check_same_length("x", pair.x, "y", y)
+    check_same_length("x_val", pair.x_val, "y_val", y_val)
     if n_classes is not None:
         check_count("n_classes", n_classes)
     for name, array in (("y", y), ("y_val", y_val)):
@@ -67,7 +118,7 @@ def make_labels(
                 f"n_classes must be at least {count}, the number of classes in y and "
                 f"y_val, got {n_classes}"
             )
-        return Labels(train, query, match_gains, n_classes or count, binary=True)
+        return train, query, Classes(match_gains, n_classes or count, binary=True)
 
     width = (y if soft else y_val).shape[1]
     if n_classes is not None and n_classes < width:
@@ -83,7 +134,7 @@ def make_labels(
     y = _check_side("y", y, width)
     y_val = _check_side("y_val", y_val, width)
     gains = _soft_gains if soft and soft_val else _column if soft else _entry
-    return Labels(y, y_val, gains, n_classes or width, binary=False)
+    return y, y_val, Classes(gains, n_classes or width, binary=False)
 
 
 def match_gains(train: jax.Array, query: jax.Array) -> jax.Array:
