@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxsel.neighbors import METRICS
+
+from ._choose import DEFAULT, OPTIONS, SELECTORS, run as choose
 from ._output import Record, check_outputs, fingerprint, publish, result_path, say
 from ._parser import Commands, Parser, add_force, add_reading_options
 
@@ -16,20 +19,30 @@ if TYPE_CHECKING:
 
     from jaxsel import Selection, Values
 
-_DESCRIPTION = """\
-Choose samples by the values that `jaxsel value` wrote, best first. Writes OUT.npz, for
-jaxsel.Selection.load (arrays indices, weights, n_valid), and beside it OUT.json, which
-records how it came about.
+_HARD = [name for name, each in SELECTORS.items() if each.compares is not None]
+_ALONE = [name for name, each in SELECTORS.items() if each.compares is None]
+_DESCRIPTION = f"""\
+Choose samples by the values that `jaxsel value` wrote, best first; or choose samples of
+a pool that look like others, or represent it. Writes OUT.npz, for jaxsel.Selection.load
+(arrays indices, weights, n_valid), and beside it OUT.json, which records how it came
+about.
 
 A budget alone may buy many samples of a class that is easy to tell apart: --per-class
-shares it out evenly among the classes, as far as they go."""
+shares it out evenly among the classes, as far as they go.
+
+POOL and HARD are files or prepared data sets as for `jaxsel value`: features, or
+gradients of samples as arrays. Methods that compare POOL with HARD:
+{", ".join(_HARD)}.
+With itself: {", ".join(_ALONE)}."""
 
 _EXAMPLES = """\
 examples:
   jaxsel select values.npz --budget 200 --out selection.npz
   jaxsel select values.npz --above 0 --out harmless.npz
   jaxsel select values.npz --budget 200 --per-class --labels y.npy --out even.npz
-  jaxsel select values.npz --budget 200 --per-class --from digits:train --out s.npz"""
+  jaxsel select values.npz --budget 200 --per-class --from digits:train --out s.npz
+  jaxsel select pool.csv --like failures.csv --budget 500 --standardize --out buy.npz
+  jaxsel select pool.npz --method facility_location --budget 100 --out few.npz"""
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -40,7 +53,33 @@ def add(commands: Commands[Parser]) -> None:
         epilog=_EXAMPLES,
     )
     parser.set_defaults(run=run)
-    parser.add_argument("values", metavar="VALUES", help="file of `jaxsel value`")
+    parser.add_argument(
+        "source", metavar="VALUES|POOL", help="file of `jaxsel value`, or samples"
+    )
+    pool = parser.add_argument_group("choosing from a pool")
+    pool.add_argument(
+        "--like", metavar="HARD", help="samples that the chosen ones should look like"
+    )
+    pool.add_argument(
+        "--method",
+        choices=tuple(SELECTORS),
+        metavar="NAME",
+        help=f"how to choose (default with --like: {DEFAULT})",
+    )
+    pool.add_argument(
+        "--metric",
+        choices=METRICS,
+        metavar="NAME",
+        help=f"of distances: {' or '.join(METRICS)} (default: the method's own)",
+    )
+    pool.add_argument(
+        "--standardize",
+        action="store_true",
+        help="files: centre each column and divide it by its deviation in POOL",
+    )
+    pool.add_argument(
+        "--like-labels", metavar="FILE", help="labels of HARD: .npy, or .npz"
+    )
     parser.add_argument(
         "--budget",
         type=int,
@@ -53,7 +92,8 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--per-class",
         action="store_true",
-        help="share the budget evenly among classes; needs --labels or --from",
+        help="VALUES: share the budget evenly among classes; POOL: choose for each "
+        "class of HARD; needs labels",
     )
     parser.add_argument("--out", metavar="OUT.npz", required=True, help="the selection")
     parser.add_argument(
@@ -63,22 +103,48 @@ def add(commands: Commands[Parser]) -> None:
     )
     add_force(parser)
     group = add_reading_options(parser)
+    group.add_argument(
+        "--id-column",
+        metavar="COLUMN",
+        help="tables: the column that names the samples of POOL: no feature",
+    )
+    group.add_argument(
+        "--drop",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="tables: a column that is no feature; may be repeated",
+    )
     labels = group.add_mutually_exclusive_group()
     labels.add_argument(
         "--labels", metavar="FILE", help="labels of the samples: .npy, or .npz"
     )
     labels.add_argument(
         "--from",
-        dest="source",
+        dest="values_of",
         metavar="TRAIN",
         help="take the labels from TRAIN as given to `jaxsel value`",
     )
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.like is not None or args.method is not None:
+        choose(args)
+        return
+    if given := [name for name in OPTIONS if getattr(args, name)]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ValueError(
+            f"{options} is for samples of a pool: add --like HARD, or --method for one "
+            "that compares the pool with itself"
+        )
+    if not args.source.lower().endswith(".npz"):
+        raise ValueError(
+            f"{args.source} must be an .npz file of `jaxsel value`: to choose from "
+            "samples add --like HARD, or --method"
+        )
     started = time.perf_counter()
     out = result_path(args.out)
-    sources = {"values": args.values, "labels": args.labels, "train": args.source}
+    sources = {"values": args.source, "labels": args.labels, "train": args.values_of}
     sources = {role: source for role, source in sources.items() if source is not None}
     extras = [] if args.csv is None else [Path(args.csv)]
     check_outputs(
@@ -92,7 +158,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ._read import read_values
 
-    values = read_values(args.values)
+    values = read_values(args.source)
     labels = _labels(args)
     _check(args, len(values), labels)
     selection = best_samples(
@@ -136,9 +202,9 @@ def _check(args: argparse.Namespace, n: int, labels: np.ndarray | None) -> None:
         )
     if labels is not None and labels.ndim == 1 and len(labels) != n:
         raise ValueError(
-            f"{args.labels or args.source} has {len(labels)} labels for the {n} values "
-            f"of {args.values}: give those of the samples that were valued (--split "
-            "leaves some out)"
+            f"{args.labels or args.values_of} has {len(labels)} labels for the {n} "
+            f"values of {args.source}: give those of the samples that were valued "
+            "(--split leaves some out)"
         )
     if args.per_class and (labels is None or args.budget is None):
         raise ValueError("--per-class needs --budget, and --labels or --from")
@@ -149,10 +215,10 @@ def _labels(args: argparse.Namespace) -> np.ndarray | None:
 
     if args.labels is not None:
         return read_array(args.labels, args.y_key)
-    if args.source is None:
+    if args.values_of is None:
         return None
     return read_samples(
-        args.source,
+        args.values_of,
         label_column=args.label_column,
         columns=(),
         x_key=args.x_key,

@@ -19,6 +19,7 @@ from ._influence import (
 from ._log_det import log_det as log_det
 from ._omp import omp as omp
 from ._pursue import pursue as pursue
+from ._registry import SELECTORS as SELECTORS
 from ._submodularity import (
     Submodularity as Submodularity,
     submodularity as submodularity,

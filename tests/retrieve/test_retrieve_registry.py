@@ -1,0 +1,43 @@
+"""Choosers of `retrieve.SELECTORS` against their definitions."""
+
+import numpy as np
+import pytest
+import selector_cases as cases
+import slow_retrieval as slow
+from test_targeted import cosines, facilities, greedy
+
+from jaxsel import retrieve
+from jaxsel.retrieve import SELECTORS
+
+
+def binned(pool, hard, budget):
+    near = slow.binning_distance(pool.tolist(), hard.tolist(), mode="hamming")
+    return np.argsort(near, kind="stable")[:budget]
+
+
+DEFINITIONS = {
+    "retrieve_nearest": cases.listed(lambda x, h, k: slow.retrieve(x, h, k, "cosine")),
+    "retrieve_targeted": cases.listed(
+        lambda x, h, k: greedy(facilities(cosines(x, h), 1.0), len(x), k)
+    ),
+    "retrieve_binned": cases.listed(binned),
+}
+each_selector = pytest.mark.parametrize("name", SELECTORS)
+
+
+def test_every_chooser_is_registered_and_defined():
+    assert cases.unregistered(retrieve) == []
+    assert set(DEFINITIONS) == set(SELECTORS)
+    assert all(getattr(retrieve, name) is s.function for name, s in SELECTORS.items())
+
+
+@each_selector
+def test_choosers_choose_by_their_definition(name):
+    cases.check_definition(name, SELECTORS[name], DEFINITIONS[name])
+
+
+@each_selector
+def test_choosers_pass_the_checks_of_all(name):
+    cases.check_types(name, SELECTORS[name])
+    cases.check_not_a_number(name, SELECTORS[name])
+    cases.check_all(name, SELECTORS[name])
