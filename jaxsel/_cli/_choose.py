@@ -163,11 +163,13 @@ def _read(
         x, x_hard = paired_features(*datasets, standardize=args.standardize)
         if not frames:
             doubt_columns("POOL", x)
-    encoded = isinstance(encode, Encoding) and encode.columns is not None
+    about = dict[str, Any]()
+    if isinstance(encode, Encoding) and encode.columns is not None:
+        about = encode.describe()
     return (
         pool._replace(x=x),
         None if hard is None else hard._replace(x=x_hard),
-        encode.describe() if encoded else {},
+        about,
     )
 
 

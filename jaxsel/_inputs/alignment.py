@@ -21,12 +21,12 @@ class Pair(NamedTuple):
     Attributes:
         x: `[n, d]`.
         x_val: `[m, d]`, its columns in the order of x.
-        index: The row labels of x, if it is a table with an index other than 0, 1, ...
+        row_labels: The index of x, if it is a table with an index other than 0, 1, ...
     """
 
     x: np.ndarray | jax.Array
     x_val: np.ndarray | jax.Array
-    index: tuple[Any, ...] | None
+    row_labels: tuple[Any, ...] | None
 
 
 def check_pair(

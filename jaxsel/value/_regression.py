@@ -125,7 +125,7 @@ def _values(
     return accumulate(
         _regression_kernel,
         regression_table(len(pair.x), k),
-        Task(pair.x, targets[0], pair.x_val, targets[1], pair.index),
+        Task(pair.x, targets[0], pair.x_val, targets[1], pair.row_labels),
         options=options,
         certified=False,
         method=describe("knn_regression_shapley", k=k, metric=metric),

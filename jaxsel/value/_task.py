@@ -38,14 +38,14 @@ class Task(NamedTuple):
             targets.
         x_val: Validation features, `[m, d]`.
         query: Pytree of NumPy arrays `[m, ...]`: likewise, of the validation points.
-        index: The row labels of x, if it is a table with an index.
+        row_labels: The index of x, if it is a table with one.
     """
 
     x: np.ndarray | jax.Array
     train: Any
     x_val: np.ndarray | jax.Array
     query: Any
-    index: tuple[Any, ...] | None = None
+    row_labels: tuple[Any, ...] | None = None
 
 
 class Classes(NamedTuple):
@@ -91,7 +91,7 @@ def check_task(
     doubt_same(pair.x, train, pair.x_val, query)
     if k is not None:
         doubt_neighbours(k, len(pair.x))
-    return Task(pair.x, train, pair.x_val, query, pair.index), classes
+    return Task(pair.x, train, pair.x_val, query, pair.row_labels), classes
 
 
 def _check_labels(
