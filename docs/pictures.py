@@ -440,6 +440,24 @@ def certificates() -> None:
         ax.text(5, y + 0.15, text, ha="center", color=colour, fontsize=8)
 
 
+def floors() -> None:
+    """Draw the floors of the house with their rooms, foundations at the bottom."""
+    table = rows("docs/extending.md", "floor | rooms | holds")
+    _, ax = plt.subplots(figsize=(6.4, 3.4))
+    ax.set(xlim=(0, 10), ylim=(0, len(table)))
+    ax.axis("off")
+    for level, (name, rooms, _) in enumerate(table):
+        ax.add_patch(
+            plt.Rectangle((0.1, level + 0.08), 9, 0.84, fc="#eef3f8", ec=_BLUE)
+        )
+        ax.text(0.3, level + 0.62, name, weight="bold", fontsize=9, va="center")
+        shown = rooms.replace("`", "").replace(", ", "   ")
+        ax.text(0.3, level + 0.3, shown, fontsize=8, va="center", family="monospace")
+    ends = {"arrowstyle": "->", "color": _ORANGE, "lw": 2}
+    ax.annotate("", (9.5, 0.2), (9.5, len(table) - 0.2), arrowprops=ends)
+    ax.text(9.75, len(table) / 2, "imports", rotation=270, color=_ORANGE, va="center")
+
+
 # By the names of the files.
 PICTURES = {
     "task-labels.svg": task_labels,
@@ -467,6 +485,7 @@ PICTURES = {
     "secure-figures.svg": secure_figures,
     "study.svg": study,
     "certificates.svg": certificates,
+    "floors.svg": floors,
 }
 
 

@@ -168,6 +168,26 @@ def test_rooms_import_from_rooms_before_them():
     assert not wrong, "\n".join(wrong)
 
 
+def test_floors_of_the_docs_are_those_of_the_imports():
+    page = (ROOT / "docs" / "extending.md").read_text()
+    table = page.partition("| floor | rooms |")[2].partition("\n\n")[0]
+    floors = [
+        re.findall(r"`(\w+)`", line.split("|")[2]) for line in table.splitlines()[2:]
+    ]
+    level = {name: i for i, rooms in enumerate(floors) for name in rooms}
+    assert [name for name in level if name in ROOMS] == list(ROOMS)
+    folders = {path.parent.name for path in (ROOT / "jaxsel").glob("*/__init__.py")}
+    assert folders - {"_native", "_cli"} == {*sum(floors[:4], [])} - {"cli"}
+    wrong = [
+        str(found)
+        for package in ("jaxsel", *floors[4], *floors[5])
+        for found in across(package)
+        if room_of(found.file) in level
+        and level.get(room(found.name), 0) > level[room_of(found.file)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_foundations_stand_in_rooms():
     assert len(list((ROOT / "jaxsel").glob("*.py"))) <= 8
 
