@@ -18,7 +18,7 @@ def pools():
         yield pool * scales, hard * scales
 
 
-def unregistered(room):
+def unregistered(room, registry):
     """List the public functions of a room that return a choice and have no entry."""
     return [
         name
@@ -28,7 +28,7 @@ def unregistered(room):
         and "budget" in inspect.signature(thing).parameters
         and inspect.signature(thing).return_annotation in ("Selection", "Match")
         and "pure kernel" not in (inspect.getdoc(thing) or "")
-        and name not in room.SELECTORS
+        and name not in registry
     ]
 
 

@@ -158,7 +158,7 @@ def test_prepared_data_sets():
         ),
         (
             ["hard.npy", "--budget", "3"],
-            "hard.npy must be an .npz file of `jaxsel value`: to choose from samples",
+            "to choose from samples add --like HARD, or --method",
         ),
         (
             ["digits:train", "--like", "hard.npz", "--budget", "3"],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SELECTORS = {
     name: selector
-    for name, selector in {**match.SELECTORS, **retrieve.SELECTORS}.items()
+    for name, selector in {**match.SELECTORS, **retrieve.RETRIEVERS}.items()
     if selector.command
 }
 DEFAULT = "retrieve_nearest"

@@ -137,11 +137,6 @@ def run(args: argparse.Namespace) -> None:
             f"{options} is for samples of a pool: add --like HARD, or --method for one "
             "that compares the pool with itself"
         )
-    if not args.source.lower().endswith(".npz"):
-        raise ValueError(
-            f"{args.source} must be an .npz file of `jaxsel value`: to choose from "
-            "samples add --like HARD, or --method"
-        )
     started = time.perf_counter()
     out = result_path(args.out)
     sources = {"values": args.source, "labels": args.labels, "train": args.values_of}
@@ -158,7 +153,14 @@ def run(args: argparse.Namespace) -> None:
 
     from ._read import read_values
 
-    values = read_values(args.source)
+    try:
+        values = read_values(args.source)
+    except ValueError as error:
+        if args.source.lower().endswith(".npz"):
+            raise
+        raise ValueError(
+            f"{error}: to choose from samples add --like HARD, or --method"
+        ) from error
     labels = _labels(args)
     _check(args, len(values), labels)
     selection = best_samples(

@@ -13,7 +13,7 @@ from ._nearest import (
     merge_nearest as merge_nearest,
     nearest as nearest,
 )
-from ._registry import SELECTORS as SELECTORS
+from ._registry import RETRIEVERS as RETRIEVERS
 from ._retrieve import (
     pseudo_labels as pseudo_labels,
     retrieve_nearest as retrieve_nearest,

@@ -6,7 +6,7 @@ from ._binning import retrieve_binned
 from ._retrieve import retrieve_nearest
 from ._targeted import retrieve_targeted
 
-SELECTORS: dict[str, Selector] = {
+RETRIEVERS: dict[str, Selector] = {
     "retrieve_nearest": Selector(retrieve_nearest, "each"),
     "retrieve_targeted": Selector(retrieve_targeted, "each"),
     "retrieve_binned": Selector(retrieve_binned, "each"),

@@ -53,7 +53,7 @@ each_selector = pytest.mark.parametrize("name", SELECTORS)
 
 
 def test_every_chooser_is_registered_and_defined():
-    assert cases.unregistered(match) == []
+    assert cases.unregistered(match, SELECTORS) == []
     assert set(DEFINITIONS) == set(SELECTORS)
     assert all(getattr(match, name) is s.function for name, s in SELECTORS.items())
 
@@ -105,4 +105,4 @@ def test_a_wrong_chooser_is_named():
 
 def test_a_chooser_that_is_not_registered_is_named(monkeypatch):
     monkeypatch.setattr(match, "newest", match.log_det, raising=False)
-    assert cases.unregistered(match) == ["newest"]
+    assert cases.unregistered(match, SELECTORS) == ["newest"]

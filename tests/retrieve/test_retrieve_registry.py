@@ -1,4 +1,4 @@
-"""Choosers of `retrieve.SELECTORS` against their definitions."""
+"""Choosers of `retrieve.RETRIEVERS` against their definitions."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import slow_retrieval as slow
 from test_targeted import cosines, facilities, greedy
 
 from jaxsel import retrieve
-from jaxsel.retrieve import SELECTORS
+from jaxsel.retrieve import RETRIEVERS
 
 
 def binned(pool, hard, budget):
@@ -22,22 +22,22 @@ DEFINITIONS = {
     ),
     "retrieve_binned": cases.listed(binned),
 }
-each_selector = pytest.mark.parametrize("name", SELECTORS)
+each_selector = pytest.mark.parametrize("name", RETRIEVERS)
 
 
 def test_every_chooser_is_registered_and_defined():
-    assert cases.unregistered(retrieve) == []
-    assert set(DEFINITIONS) == set(SELECTORS)
-    assert all(getattr(retrieve, name) is s.function for name, s in SELECTORS.items())
+    assert cases.unregistered(retrieve, RETRIEVERS) == []
+    assert set(DEFINITIONS) == set(RETRIEVERS)
+    assert all(getattr(retrieve, name) is s.function for name, s in RETRIEVERS.items())
 
 
 @each_selector
 def test_choosers_choose_by_their_definition(name):
-    cases.check_definition(name, SELECTORS[name], DEFINITIONS[name])
+    cases.check_definition(name, RETRIEVERS[name], DEFINITIONS[name])
 
 
 @each_selector
 def test_choosers_pass_the_checks_of_all(name):
-    cases.check_types(name, SELECTORS[name])
-    cases.check_not_a_number(name, SELECTORS[name])
-    cases.check_all(name, SELECTORS[name])
+    cases.check_types(name, RETRIEVERS[name])
+    cases.check_not_a_number(name, RETRIEVERS[name])
+    cases.check_all(name, RETRIEVERS[name])
