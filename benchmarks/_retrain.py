@@ -164,7 +164,7 @@ def _without_each(
 ) -> np.ndarray:
     whole = np.ones(len(task.y), bool)
     full, losses = accuracy(task, whole), []
-    for i in range(count):
+    for i in range(min(count, len(task.y))):
         mask = whole.copy()
         mask[i] = False
         losses.append(full - accuracy(task, mask))
