@@ -191,7 +191,9 @@ def _measure(
         inputs = case.inputs()
     except (ImportError, OSError) as error:  # data that were not prepared, or a package
         for row in rows:
-            row["status"], row["reason"] = "absent", f"inputs: {error}".splitlines()[0]
+            # Records are published: they name no folder of this machine.
+            reason = f"inputs: {error}".replace(str(Path.home()), "~")
+            row["status"], row["reason"] = "absent", reason.splitlines()[0]
         _say(f"  {rows[0]['reason']}")
         return
     calls = []

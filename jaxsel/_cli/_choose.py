@@ -34,8 +34,8 @@ SELECTORS = {
     if selector.command
 }
 DEFAULT = "retrieve_nearest"
-OPTIONS = ("like", "method", "like_labels", "metric", "standardize", "drop")
-"""Options of POOL only."""
+OPTIONS = ("like_labels", "metric", "standardize", "drop", "id_column")
+"""Options of POOL only, beside `--like` and `--method`, which tell it from VALUES."""
 
 
 class _Samples(NamedTuple):

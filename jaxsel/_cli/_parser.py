@@ -112,7 +112,7 @@ def add_reading_options(parser: Parser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_table_options(group: argparse._ArgumentGroup) -> None:
+def add_column_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--id-column",
         metavar="COLUMN",
@@ -125,6 +125,10 @@ def add_table_options(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="tables: a column that is no feature; may be repeated",
     )
+
+
+def add_table_options(group: argparse._ArgumentGroup) -> None:
+    add_column_options(group)
     group.add_argument(
         "--drop-unlabelled",
         action="store_true",

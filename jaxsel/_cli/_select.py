@@ -12,7 +12,13 @@ from jaxsel.neighbors import METRICS
 
 from ._choose import DEFAULT, OPTIONS, SELECTORS, run as choose
 from ._output import Record, check_outputs, fingerprint, publish, result_path, say
-from ._parser import Commands, Parser, add_force, add_reading_options
+from ._parser import (
+    Commands,
+    Parser,
+    add_column_options,
+    add_force,
+    add_reading_options,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,18 +109,7 @@ def add(commands: Commands[Parser]) -> None:
     )
     add_force(parser)
     group = add_reading_options(parser)
-    group.add_argument(
-        "--id-column",
-        metavar="COLUMN",
-        help="tables: the column that names the samples of POOL: no feature",
-    )
-    group.add_argument(
-        "--drop",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="tables: a column that is no feature; may be repeated",
-    )
+    add_column_options(group)
     labels = group.add_mutually_exclusive_group()
     labels.add_argument(
         "--labels", metavar="FILE", help="labels of the samples: .npy, or .npz"
