@@ -21,6 +21,13 @@ import jax
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from diagrams import (
+    BLUE as _BLUE,
+    GREEN as _GREEN,
+    ORANGE as _ORANGE,
+    certificates,
+    floors,
+)
 
 import jaxsel
 from jaxsel import LabelErrors, Values, data, report
@@ -32,7 +39,7 @@ IMAGES = ROOT / "docs" / "images"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CARD = (3.6, 2.3)
 """Inches of a picture on a card of the first page, whose letters stay readable."""
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072b2", "#d55e00", "#007a5a", "#8c959f"
+_GREY = "#8c959f"
 
 
 def run(page: str, blocks: int) -> dict[str, Any]:
@@ -418,46 +425,6 @@ def study() -> None:
     ax.legend(loc="lower right")
 
 
-def certificates() -> None:
-    """What travels between two parties before a run, and by which way."""
-    _, ax = plt.subplots(figsize=(6.4, 2.3))
-    ax.set(xlim=(0, 10), ylim=(0, 4))
-    ax.axis("off")
-    for left, name in ((0.1, "model owner"), (7.3, "data owner")):
-        ax.add_patch(plt.Rectangle((left, 0.4), 2.6, 3.2, fc="none", ec="black"))
-        ax.text(left + 1.3, 3.1, name, ha="center", weight="bold")
-        ax.text(left + 1.3, 2.2, "key.pem stays", ha="center", fontsize=8)
-        ax.text(
-            left + 1.3, 1.2, "peers: the other's\ncertificate", ha="center", fontsize=8
-        )
-    for y, colour, text in (
-        (2.9, _BLUE, "certificate.pem, by e-mail"),
-        (1.9, _ORANGE, "fingerprint, by telephone"),
-        (0.9, _GREEN, "run: TLS 1.3, both certificates"),
-    ):
-        ends = {"arrowstyle": "<->", "color": colour}
-        ax.annotate("", (7.2, y), (2.8, y), arrowprops=ends)
-        ax.text(5, y + 0.15, text, ha="center", color=colour, fontsize=8)
-
-
-def floors() -> None:
-    """Draw the floors of the house with their rooms, foundations at the bottom."""
-    table = rows("docs/extending.md", "floor | rooms | holds")
-    _, ax = plt.subplots(figsize=(6.4, 3.4))
-    ax.set(xlim=(0, 10), ylim=(0, len(table)))
-    ax.axis("off")
-    for level, (name, rooms, _) in enumerate(table):
-        ax.add_patch(
-            plt.Rectangle((0.1, level + 0.08), 9, 0.84, fc="#eef3f8", ec=_BLUE)
-        )
-        ax.text(0.3, level + 0.62, name, weight="bold", fontsize=9, va="center")
-        shown = rooms.replace("`", "").replace(", ", "   ")
-        ax.text(0.3, level + 0.3, shown, fontsize=8, va="center", family="monospace")
-    ends = {"arrowstyle": "->", "color": _ORANGE, "lw": 2}
-    ax.annotate("", (9.5, 0.2), (9.5, len(table) - 0.2), arrowprops=ends)
-    ax.text(9.75, len(table) / 2, "imports", rotation=270, color=_ORANGE, va="center")
-
-
 # By the names of the files.
 PICTURES = {
     "task-labels.svg": task_labels,
@@ -485,7 +452,7 @@ PICTURES = {
     "secure-figures.svg": secure_figures,
     "study.svg": study,
     "certificates.svg": certificates,
-    "floors.svg": floors,
+    "floors.svg": lambda: floors(rows("docs/extending.md", "floor | rooms | holds")),
 }
 
 

@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import fake_bench
 import pytest
@@ -211,14 +212,14 @@ def test_a_case_without_its_data_is_absent_and_others_run(monkeypatch, error):
     monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
 
     def fails():
-        raise error("reviews are not prepared")
+        raise error(f"reviews are not prepared in {Path.home()}/data")
 
     case = fake_bench.cases(quick=True)[0]
     missing = dataclasses.replace(case, name="missing", inputs=fails)
     record = _harness.run("fake", MODULE, [missing, case], quick=True)
     lost, found = (one["contenders"] for one in record["cases"])
     assert {row["status"] for row in lost} == {"absent"}
-    assert lost[0]["reason"] == "inputs: reviews are not prepared"
+    assert lost[0]["reason"] == "inputs: reviews are not prepared in ~/data"
     assert found[0]["status"] == "ok"
     report.section(record["device"], [record])
 
