@@ -26,28 +26,31 @@ _T = TypeVar("_T")
 _CLOSED = (Dense, Factored, Projected)
 
 
-def repeats(is_rounded: bool, oracle: Any, *, warns: bool = True) -> bool:
+def repeats(is_rounded: bool, oracle: Any) -> bool:
     """Decide whether to choose again in float64; warn where that is impossible.
 
     Args:
         is_rounded: Whether rounding may have changed the choice.
         oracle: The candidates that it was made among.
-        warns: Whether to warn: not where the result itself says why it ended.
     """
     if not is_rounded or oracle.dtype == np.float64:
         return False
+    if can_repeat(oracle):
+        return True
+    doubt(
+        f"candidates are so much alike that products in {oracle.dtype} round their "
+        "differences away, and rounding decides among them: subtract what they have in "
+        "common, pass an array, or enable float64 (jax.enable_x64)"
+    )
+    return False
+
+
+def can_repeat(oracle: Any) -> bool:
+    """Tell whether candidates have a narrower type than float64, and can be widened."""
     part = oracle.oracle if isinstance(oracle, Resident) else oracle
     if isinstance(part, Streamed):
         part = part.load(np.zeros(1, np.int64))
-    if isinstance(part, _CLOSED):
-        return True
-    if warns:
-        doubt(
-            f"candidates are so much alike that products in {oracle.dtype} round their "
-            "differences away, and rounding decides among them: subtract what they "
-            "have in common, pass an array, or enable float64 (jax.enable_x64)"
-        )
-    return False
+    return part.dtype != np.float64 and isinstance(part, _CLOSED)
 
 
 def widened(value: Any) -> Any:

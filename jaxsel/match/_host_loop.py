@@ -16,16 +16,16 @@ from jaxsel.gradients import Gradient, Streamed
 from ._column_cache import ColumnCache, empty_cache, put
 from ._inputs import one_of
 from ._lookahead import likely, wanted
+from ._problem import Problem, pose
 from ._pursuit import (
-    Problem,
     Pursuit,
     Score,
     advance,
     finish,
     grow,
     pause,
-    pose,
     refresh,
+    resume,
     running,
     stages,
     start,
@@ -39,6 +39,9 @@ _AHEAD = 1024
 
 _start: Callable[..., Pursuit] = jax.jit(
     start, static_argnames=("size", "positive", "score")
+)
+_resume: Callable[..., Pursuit] = jax.jit(
+    resume, static_argnames=("positive", "score"), donate_argnames="state"
 )
 _grow: Callable[..., Pursuit] = jax.jit(grow, static_argnames="size")
 _likely: Callable[..., jax.Array] = jax.jit(
@@ -81,10 +84,12 @@ def _match(
     progress: bool,
     l2: float,
     tol: float,
+    strict: bool,
+    begun: Match | None,
     positive: bool,
     score: Score,
 ) -> Match:
-    sizes = stages(size)
+    sizes = stages(size, begun)
     rule: Any = {"positive": positive, "score": score}
     # Looking ahead saves passes over files; what is in memory needs none.
     many = min(_MANY_STREAMED, len(oracle)) if isinstance(oracle, Streamed) else 1
@@ -101,8 +106,12 @@ def _match(
             valid=jnp.asarray(valid),
             tol=tol,
             limit=size,
+            strict=strict,
         )
         state: Pursuit = _start(problem, size=sizes[0], **rule)
+        if begun is not None:
+            before = oracle.columns(begun.indices)
+            state = _resume(problem, state, begun, before, **rule)
         cache = empty_cache(len(oracle), problem.diag.dtype, many)
         for room in sizes:
             state = _grow(state, size=room)

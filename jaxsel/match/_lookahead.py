@@ -19,7 +19,8 @@ from jaxsel.gradients import Oracle
 from jaxsel.neighbors import top_k
 
 from ._column_cache import ColumnCache
-from ._pursuit import Problem, Pursuit, Score, advance, scores
+from ._problem import Problem
+from ._pursuit import Pursuit, Score, advance, scores
 
 
 def likely(
@@ -89,7 +90,8 @@ def _among(
     others = size + jnp.arange(len(best), dtype=jnp.int32)
 
     def cut(array: jax.Array) -> jax.Array:
-        # Entries at the slots of the chosen are never read: zeros will do.
+        # Entries at the slots of the chosen only say how far to trust a choice: zeros
+        # will do.
         return jnp.pad(array[:, best], [(0, 0), (size, 0)])
 
     few = problem._replace(
@@ -97,6 +99,7 @@ def _among(
         extra=problem.extra[ids],
         corr=problem.corr[ids],
         valid=problem.valid[ids],
+        strict=jnp.asarray(False),
     )
     start = state._replace(
         corr=state.corr[ids],

@@ -16,7 +16,7 @@ from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel.gradients import Gradient, Streamed
 
 from ._compute import compute
-from ._float64 import narrowed, precision_of, repeats, widened
+from ._float64 import can_repeat, narrowed, precision_of, repeats, widened
 from ._host_loop import on_host
 from ._inputs import (
     Candidates,
@@ -26,13 +26,11 @@ from ._inputs import (
     check_valid,
 )
 from ._penalised import penalise
-from ._pursuit import Score
+from ._pursuit import Score, first_stage
 from ._types import OVERFLOW, PRECISION, Match
 from ._usable import check_products
 
 _SCORES = ("omp", "nomp", "ols")
-# An objective below this share of the target's, in units of eps, is rounding in part.
-_MATCHED = 64
 
 
 def omp(
@@ -94,8 +92,8 @@ def omp(
         to zero are left out, and their places stay empty, so `n_valid` can be less than
         the budget. k steps cost k columns of the oracle and about k²n multiply-adds,
         and memory for n times k numbers, with k rounded up to a power of two; for
-        gradients as rows (`dense`, `projected`; up to 16 MB, or on a mesh) with weights
-        of both signs and a score but "ols", k·n·p, and memory for k gradients.
+        gradients as rows (`dense`, `projected`; up to 16 MB, or on a mesh) and a score
+        but "ols", k·n·p, and memory for k gradients.
 
     Raises:
         TypeError: If an argument has the wrong type, or is being traced.
@@ -121,12 +119,54 @@ def omp(
         >>> print(np.asarray(match.weights).round(2))
         [0.99 0.99]
     """
-    mesh = along(mesh, axis)
-    oracle = as_oracle("candidates", candidates, mesh)
+    rule: Any = {
+        "l2": check_positive("l2", l2, zero=True),
+        "positive": bool(positive),
+        "score": score,
+        "penalty": penalty,
+        "penalty_l2": penalty_l2,
+        "valid": valid,
+        "mesh": along(mesh, axis),
+        "progress": progress,
+    }
     budget = check_count("budget", budget)
     check_choice("score", score, _SCORES)
-    l2 = check_positive("l2", l2, zero=True)
     tol = check_positive("tol", tol, zero=True)
+    match, is_doubtful = _match(candidates, target, budget, tol=tol, **rule)
+    if not is_doubtful:
+        return match.unpadded()
+    # On from the choices that rounding can't have changed.
+    single = match.steps.ndim == 0 and rule["mesh"] is None
+    with jax.enable_x64(True):
+        begun = first_stage(match) if single else None
+        again, _ = _match(
+            widened(candidates),
+            widened(target),
+            budget,
+            tol=max(tol, 4 * precision_of(candidates)),
+            begun=begun,
+            **rule,
+        )
+        return narrowed(again).unpadded()
+
+
+def _match(
+    candidates: Candidates,
+    target: Gradient,
+    budget: int,
+    *,
+    l2: float,
+    penalty: npt.ArrayLike | jax.Array | None,
+    penalty_l2: float,
+    tol: float,
+    valid: npt.ArrayLike | jax.Array | None,
+    mesh: jax.sharding.Mesh | None,
+    progress: bool,
+    begun: Match | None = None,
+    **options: Any,
+) -> tuple[Match, bool]:
+    """Match in the type that is enabled, and tell whether to go on in float64."""
+    oracle = as_oracle("candidates", candidates, mesh)
     n = len(oracle)
     psi, weight = check_penalty(penalty, penalty_l2, n)
     allowed = check_valid(valid, n)
@@ -138,8 +178,6 @@ def omp(
     else:
         extra = weight * psi**2
         pool, goal = oracle, target
-    size = min(budget, n)
-    options: Any = {"positive": bool(positive), "score": score}
     if isinstance(oracle, Streamed):
         if mesh is not None:
             raise ValueError("mesh must be None for streamed candidates")
@@ -148,51 +186,30 @@ def omp(
         run = functools.partial(on_host, pool, progress=True)
     else:
         run = functools.partial(compute, pool, mesh=mesh)
+    strict = can_repeat(oracle)
     with jax.debug_nans(False):  # errors beyond the last step are NaN by design
         match = run(
             goal,
             several=several,
-            size=size,
+            size=min(budget, n),
             l2=l2,
             extra=extra,
             valid=allowed,
             tol=tol,
+            strict=strict,
+            begun=begun,
             **options,
         )
-    warns = bool(np.any(match.rounded))
-    if is_rounded(match, tol) and repeats(True, oracle, warns=warns):
-        with jax.enable_x64(True):
-            again = omp(
-                widened(candidates),
-                widened(target),
-                budget,
-                l2=l2,
-                positive=positive,
-                score=score,
-                penalty=penalty,
-                penalty_l2=penalty_l2,
-                tol=max(tol, 4 * precision_of(candidates)),
-                valid=valid,
-                mesh=mesh,
-                progress=progress,
-            )
-            return narrowed(again)
-    if (np.asarray(match.status) == OVERFLOW).any():
+    status = np.asarray(match.status)
+    is_rounded = status == PRECISION if strict else match.rounded
+    if repeats(bool(np.any(is_rounded)), oracle):
+        return match, True
+    if (status == OVERFLOW).any():
         check_products(jnp.asarray(pool.diag()), jnp.asarray(allowed))
+    positive, score = options["positive"], options["score"]
     shown = f"omp(budget={budget}, l2={l2:g}, positive={positive}, score={score!r}"
     if penalty is not None:
         shown += f", penalty_l2={penalty_l2:g}"
     if psi.ndim > 1:
         shown += f", penalty of {len(psi)} rows"
-    return dataclasses.replace(match, method=shown + ")").unpadded()
-
-
-def is_rounded(match: Match, tol: float) -> bool:
-    """Tell whether rounding of the type ended a match, or may have ordered it."""
-    steps, norm = np.asarray(match.steps), np.asarray(match.target_norm)
-    objective = np.asarray(match.objective)
-    last = np.take_along_axis(objective, np.maximum(steps - 1, 0)[..., None], -1)
-    least = max(tol**2, _MATCHED * float(np.finfo(objective.dtype).eps))
-    matched = (steps > 0) & (last[..., 0] <= least * norm) & (tol**2 < least)
-    doubtful = np.asarray(match.rounded) | (np.asarray(match.status) == PRECISION)
-    return bool(np.any(matched | doubtful))
+    return dataclasses.replace(match, method=shown + ")"), False

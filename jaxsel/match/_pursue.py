@@ -13,6 +13,7 @@ from jaxsel.gradients import Gradient, Oracle
 from ._across import columns
 from ._column_cache import ColumnCache, empty_cache, put
 from ._lookahead import likely, wanted
+from ._problem import pose
 from ._pursuit import (
     FRESH,
     Pursuit,
@@ -21,8 +22,8 @@ from ._pursuit import (
     finish,
     grow,
     pause,
-    pose,
     refresh,
+    resume,
     running,
     stages,
     start,
@@ -43,6 +44,8 @@ def pursue(
     valid: Bool[jax.Array, " n"] | None = None,
     tol: jax.typing.ArrayLike = 0.0,
     limit: jax.typing.ArrayLike | None = None,
+    strict: jax.typing.ArrayLike = False,
+    begun: Match | None = None,
     positive: bool = True,
     score: Score = "omp",
     many: int = 1,
@@ -63,6 +66,10 @@ def pursue(
         valid: Optional `[n]`: which candidates may be chosen.
         tol: Stop at a relative error of this.
         limit: How many steps at most, traced; `budget` if None.
+        strict: Whether to stop, with the status of rounding, once a choice is in doubt
+            (`Match.rounded`) or the objective is rounding in part: what was chosen
+            before any doubt is in the match then, with weights of zero. Traced.
+        begun: A strict match that stopped, in float32 say: continue from its choices.
         positive: Whether weights must not be negative.
         score: "omp", "nomp" or "ols".
         many: How many columns to ask the oracle for at once, at most n.
@@ -75,26 +82,38 @@ def pursue(
     Returns:
         A `Match`, whose indices count the candidates of all devices. Takes memory for k
         columns of n, and twice that with "ols"; for k gradients where the oracle holds
-        gradients as rows, `many` is 1, and with `positive=False` a score but "ols".
+        gradients as rows, `many` is 1, and the score is not "ols".
 
     Raises:
-        ValueError: If `many` is not 1 and there is an `axis`.
+        ValueError: If there is an `axis`, and `many` is not 1 or choices have begun.
     """
     if axis is not None and many != 1:
         raise ValueError(f"many must be 1 with an axis, got {many}")
+    if axis is not None and begun is not None:
+        raise ValueError("begun must be None with an axis")
     limit = budget if limit is None else limit
     # A step reads all rows once. Columns that come several at a time cost less, and
-    # "ols" needs them in any case. Without signs only: past the rank of the candidates
-    # non-negative matching by the residual ended 1e-5 behind the reference.
-    direct = many == 1 and score != "ols" and not positive
+    # "ols" needs them in any case.
+    direct = many == 1 and score != "ols"
     rows = oracle.rows_held() if direct else None
     held = rows is not None and getattr(target, "shape", None) == rows.shape[1:]
     problem = pose(
-        oracle, target, l2=l2, extra=extra, valid=valid, tol=tol, limit=limit, held=held
+        oracle,
+        target,
+        l2=l2,
+        extra=extra,
+        valid=valid,
+        tol=tol,
+        limit=limit,
+        strict=strict,
+        held=held,
     )
-    sizes = stages(budget)
+    sizes = stages(budget, begun)
     rule: Any = {"positive": positive, "score": score}
     state = start(problem, size=sizes[0], axis=axis, **rule)
+    if begun is not None:
+        before = columns(oracle, begun.indices, None, held=held)
+        state = resume(problem, state, begun, before, **rule)
     width = state.columns.shape[1]
     cache = empty_cache(width, problem.diag.dtype, many)
 

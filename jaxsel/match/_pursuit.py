@@ -13,18 +13,19 @@ With an `axis`, under `shard_map`, every device has its own part of all arrays `
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxsel._devices.typed import cond, finfo, tree_map, while_loop
-from jaxsel._inputs.checks import widen
-from jaxsel.gradients import Gradient, Oracle, squared_norm
+from jaxsel._devices.typed import cond, finfo, fori_loop, while_loop
 
 from . import _refit
 from ._across import any_of, entries, largest, without
 from ._column_cache import ColumnCache
+from ._fit import DOUBTFUL, fit_by_columns, fit_by_rows
+from ._problem import Problem
 from ._refit import Refit
 from ._types import BUDGET, EXHAUSTED, OVERFLOW, PRECISION, TOLERANCE, Match
 
@@ -35,38 +36,8 @@ _RUNNING = -1
 ROUNDING = 256
 # Steps after which the refit's tableau is computed afresh.
 FRESH = 64
-# A choice is in doubt if its correlation is less than so many times its usual error.
-_DOUBTFUL = 16
-
-
-class Problem(NamedTuple):
-    """Constants of a pursuit: all arrays are `[n]`, or scalars.
-
-    Attributes:
-        diag: Squared lengths; NaN where a gradient has one, which is never chosen.
-        extra: Ridge and penalty, which K's diagonal adds to `diag`.
-        corr: Correlations with the target.
-        valid: Which candidates may be chosen.
-        norm: The target's squared length.
-        tol: Stop when the objective is at most `tol² · norm`.
-        limit: How many steps at most.
-        rows: The gradients, `[n, p]`, where correlations are those with the residual:
-            the chosen gradients then stand in place of their columns of G. None where
-            they come from these columns.
-        target: The gradient to match, `[p]`, if there are rows.
-        width: How many numbers a gradient has, p.
-    """
-
-    diag: jax.Array
-    extra: jax.Array
-    corr: jax.Array
-    valid: jax.Array
-    norm: jax.Array
-    tol: jax.Array
-    limit: jax.Array
-    width: jax.Array
-    rows: jax.Array | None = None
-    target: jax.Array | None = None
+# An objective below this share of the target's, in units of eps, is rounding in part.
+_MATCHED = 64
 
 
 class Pursuit(NamedTuple):
@@ -88,6 +59,8 @@ class Pursuit(NamedTuple):
         status: Why it stopped.
         error: Length of the part of the residual that rounding makes, the largest yet.
         rounded: Whether it was large beside the correlation of a chosen candidate.
+        lead: Share of the next candidate's score by which it exceeds all others'.
+        sure: How many were chosen before a lead was within the error.
     """
 
     corr: jax.Array
@@ -104,47 +77,8 @@ class Pursuit(NamedTuple):
     status: jax.Array
     error: jax.Array
     rounded: jax.Array
-
-
-def pose(
-    oracle: Oracle,
-    target: Gradient,
-    *,
-    l2: jax.typing.ArrayLike,
-    extra: jax.typing.ArrayLike = 0.0,
-    valid: jax.Array | None = None,
-    tol: jax.typing.ArrayLike = 0.0,
-    limit: jax.typing.ArrayLike,
-    held: bool = False,
-) -> Problem:
-    """Compute the constants of a pursuit: one `diag` and one `corr` of the oracle.
-
-    Args:
-        oracle: The n candidates.
-        target: The gradient to match.
-        l2: Weight of `‖w‖²`.
-        extra: Optional `[n]`: added to `l2` for each candidate.
-        valid: Optional `[n]`: which candidates may be chosen.
-        tol: Stop at a relative error of this.
-        limit: How many steps at most.
-        held: Whether to correlate the rows that the oracle holds with the residual.
-    """
-    diag = widen(oracle.diag())
-    dtype = diag.dtype
-    return Problem(
-        diag=diag,
-        extra=jnp.broadcast_to(jnp.asarray(l2, dtype) + extra, diag.shape).astype(
-            dtype
-        ),
-        corr=oracle.corr(target).astype(dtype),
-        valid=jnp.ones(diag.shape, bool) if valid is None else valid,
-        norm=squared_norm(target).astype(dtype),
-        tol=jnp.asarray(tol, dtype),
-        limit=jnp.asarray(limit, jnp.int32),
-        width=jnp.asarray(sum(leaf.size for leaf in jax.tree.leaves(target)), dtype),
-        rows=oracle.rows_held() if held else None,
-        target=target.astype(dtype) if held else None,
-    )
+    lead: jax.Array
+    sure: jax.Array
 
 
 def start(
@@ -175,10 +109,76 @@ def start(
         steps=jnp.int32(0),
         next=jnp.int32(-1),
         status=jnp.where(too_long, jnp.int32(OVERFLOW), jnp.int32(_RUNNING)),
-        error=jnp.zeros((), dtype),
+        error=finfo(dtype).eps * jnp.sqrt(problem.norm),
         rounded=jnp.asarray(False),
+        lead=jnp.zeros((), dtype),
+        sure=jnp.int32(0),
     )
     return _aim(problem, state, positive=positive, score=score, axis=axis)
+
+
+def resume(
+    problem: Problem,
+    state: Pursuit,
+    begun: Match,
+    columns: jax.Array,
+    *,
+    positive: bool,
+    score: Score,
+) -> Pursuit:
+    """Return the state after choices that were made before, fitted again.
+
+    Args:
+        problem: Constants of the pursuit.
+        state: Before the first step, with room for all choices.
+        begun: A strict match that stopped: its choices, those of weight zero too.
+        columns: Their columns of G, `[k, n]`, or their gradients, `[k, p]`, if the
+            problem has rows.
+        positive: Whether weights must not be negative.
+        score: How to choose.
+    """
+    size = state.indices.shape[0]
+    filled = jnp.arange(size) < begun.n_valid
+    at = jnp.where(filled, begun.indices, 0)
+    columns = jnp.where(filled[:, None], columns, 0).astype(state.columns.dtype)
+    if problem.rows is None:
+        products = columns[:, at]
+    else:
+        products = jnp.matmul(columns, columns.T, precision="highest")
+    gram = jnp.where(filled, products + jnp.diag(problem.extra[at]), 0)
+    refit = Refit(
+        jnp.where(filled[:, None], gram, 0),
+        jnp.where(filled, problem.corr[at], 0),
+        jnp.zeros_like(gram),
+        jnp.zeros_like(gram[0]),
+        filled & (begun.weights > 0) if positive else filled,
+    )
+    refit = _refit.rebuild(refit)
+    refit = _refit.non_negative(refit) if positive else refit
+    if problem.rows is None:
+        fit = fit_by_columns(problem, refit, columns, at, problem.extra[at], None)
+    else:
+        extra = problem.extra[at]
+        fit = fit_by_rows(problem, refit, columns, extra, positive=positive)
+    closed = jnp.where(filled, at, state.open.shape[0])
+    state = state._replace(
+        corr=fit.corr,
+        open=state.open.at[closed].set(False, mode="drop"),
+        columns=columns,
+        indices=at,
+        refit=fit.refit,
+        objective=jnp.where(filled, begun.objective, jnp.nan).astype(gram.dtype),
+        last=fit.objective,
+        steps=jnp.asarray(begun.n_valid, jnp.int32),
+    )
+    if score == "ols":
+        state = fori_loop(
+            0,
+            state.steps,
+            lambda t, state: _factor(state, columns[t], at[t], t, None),
+            state,
+        )
+    return _aim(problem, state, positive=positive, score=score, axis=None)
 
 
 def grow(state: Pursuit, size: int) -> Pursuit:
@@ -246,18 +246,39 @@ def refresh(state: Pursuit) -> Pursuit:
     return state._replace(refit=_refit.rebuild(state.refit))
 
 
-def stages(budget: int) -> list[int]:
+def stages(budget: int, begun: Match | None = None) -> list[int]:
     """Return the sizes to grow through: early steps should not pay for the last."""
     sizes = [budget]
     while sizes[0] > FRESH:
         sizes.insert(0, max(FRESH, -(-sizes[0] // 4)))
-    return sizes
+    if begun is None:
+        return sizes
+    first = begun.indices.shape[0]
+    return [first, *(size for size in sizes if size > first)]
+
+
+def first_stage(match: Match) -> Match:
+    """Cut a strict match that stopped to a size that its choices fill to a half."""
+    count, size = int(match.n_valid), match.indices.shape[0]
+    room = min(max(FRESH, 1 << (count - 1).bit_length()), size)
+    return dataclasses.replace(
+        match,
+        indices=match.indices[:room],
+        weights=match.weights[:room],
+        objective=match.objective[:room],
+    )
 
 
 def finish(problem: Problem, state: Pursuit) -> Match:
-    """Return the match: chosen candidates in order, without weights of zero."""
+    """Return the match: chosen candidates in order, without weights of zero.
+
+    Of a strict match that rounding stopped, return what was chosen before any doubt,
+    with weights of zero: the choices to go on from.
+    """
     weights = state.refit.weights
-    kept = weights != 0
+    stopped = problem.strict & (state.status == PRECISION)
+    sure = jnp.arange(weights.shape[0]) < state.sure
+    kept = jnp.where(stopped, sure, weights != 0)
     order = jnp.argsort(~kept, stable=True)
     rank = jnp.sum(kept).astype(jnp.int32)
     filled = jnp.arange(weights.shape[0]) < rank
@@ -298,78 +319,66 @@ def _choose(
         with_chosen = jnp.matmul(state.columns, column, precision="highest")
     with_chosen = jnp.where(filled, with_chosen, 0)
     # An atom in the span of the basic ones (pivot 0) is passed over for good.
+    # Its slot, with weight 0, is the next atom's then.
     refit, pivot = _refit.add(state.refit, t, with_chosen, diagonal, corr)
     independent = _independent(problem, pivot, diagonal)
-    state = state._replace(open=without(state.open, j, axis))
+    state = state._replace(open=without(state.open, j, axis), refit=refit)
     slack = 64 * finfo(problem.norm.dtype).eps * problem.norm
 
     def take(state: Pursuit) -> Pursuit:
-        fit = _refit.non_negative if positive else _refit.refine
-        new = fit(_refit.exchange(refit, t))
-        weights = new.weights
-        through = jnp.matmul(new.gram, weights, precision="highest")
-        # ‖b‖² + w'Kw − 2 b'w. A new atom can only lower it: if it rises by more than
-        # rounding, the type's digits are spent, and the step is undone.
-        last = problem.norm + jnp.sum(weights * (through - 2 * new.target))
+        columns = state.columns.at[t].set(column)
+        indices = state.indices.at[t].set(j)
+        (extra,) = entries((problem.extra,), indices, axis)
+        refit = _refit.exchange(state.refit, t)
+        refit = _refit.non_negative(refit) if positive else refit
+        if problem.rows is None:
+            refit = refit if positive else _refit.refine(refit)
+            fit = fit_by_columns(problem, refit, columns, indices, extra, axis)
+        else:
+            fit = fit_by_rows(problem, refit, columns, extra, positive=positive)
+        refit, corr, last, error = fit
+        # A new atom can only lower the objective: if it rises by more than rounding,
+        # the type's digits are spent, and the step is undone.
         # False for NaN, too. Only small arrays are chosen between, without copies of
-        # large ones: slot t of `columns` and `indices` counts only once `steps` does.
+        # large ones: slot t of `columns` and `indices` counts only once `steps` does,
+        # and no step follows one that is undone, so that none needs its tableau.
         fine = last <= state.last + slack
 
         def better(new: jax.Array, old: jax.Array | float) -> jax.Array:
             return jnp.where(fine, new, old)
 
-        columns = state.columns.at[t].set(column)
-        fitted = jnp.matmul(weights, columns, precision="highest")
-        corr = _correlations(problem, fitted)
-        error = _error(problem, state.indices.at[t].set(j), new, corr, axis)
         error = jnp.maximum(error, state.error)
         _, longest = largest(jnp.where(state.open, problem.diag, square), axis)
         # The component of a gradient along an error is rarely much longer than this.
         along = jnp.sqrt(longest / problem.width) * error
+        doubtful = size < DOUBTFUL * along
+        is_sure = fine & (state.sure == t) & (size * state.lead > 4 * along)
+        stops = ~fine | (problem.strict & doubtful)
         state = state._replace(
             corr=better(corr, state.corr),
             error=better(error, state.error),
-            rounded=state.rounded | (size < _DOUBTFUL * along),
+            rounded=state.rounded | doubtful,
+            sure=jnp.where(is_sure, t + 1, state.sure),
             columns=columns,
-            indices=state.indices.at[t].set(j),
-            refit=tree_map(better, new, state.refit),
+            indices=indices,
+            refit=refit._replace(
+                values=better(refit.values, state.refit.values),
+                basic=jnp.where(fine, refit.basic, state.refit.basic),
+            ),
             objective=state.objective.at[t].set(better(last, jnp.nan)),
             last=better(last, state.last),
             steps=t + fine.astype(jnp.int32),
-            status=better(state.status, jnp.int32(PRECISION)),
+            status=jnp.where(stops, jnp.int32(PRECISION), state.status),
         )
         return _factor(state, column, j, t, axis) if score == "ols" else state
 
-    state = cond(independent, take, lambda state: state, state)
+    def pass_over(state: Pursuit) -> Pursuit:
+        # It correlates with the residual: only rounding says that it depends on them.
+        status = jnp.where(problem.strict, jnp.int32(PRECISION), state.status)
+        return state._replace(rounded=jnp.asarray(True), status=status)
+
+    state = cond(independent, take, pass_over, state)
     return _aim(problem, state, positive=positive, score=score, axis=axis)
-
-
-def _error(
-    problem: Problem,
-    indices: jax.Array,
-    refit: Refit,
-    corr: jax.Array,
-    axis: str | None,
-) -> jax.Array:
-    """Estimate how far rounding moves the residual, in the norm of gradients, `[]`.
-
-    At the best weights the correlation with the residual is the ridge times the weight.
-    """
-    here, extra = entries((corr, problem.extra), indices, axis)
-    gap = jnp.where(refit.basic, here - extra * refit.weights, 0)
-    correction = jnp.matmul(refit.tableau, gap, precision="highest")
-    return jnp.sqrt(jnp.abs(jnp.vdot(gap, correction, precision="highest")))
-
-
-def _correlations(problem: Problem, fitted: jax.Array) -> jax.Array:
-    """Return correlations with the residual, `[n]`.
-
-    `fitted` is the weighted sum of columns of G, or of gradients if there are rows.
-    """
-    if problem.rows is None or problem.target is None:
-        return problem.corr - fitted
-    rows = widen(problem.rows)
-    return jnp.matmul(rows, problem.target - fitted, precision="highest")
 
 
 def _factor(
@@ -398,9 +407,14 @@ def _aim(
     """Find the candidate to choose next, or the reason to stop."""
     promise = scores(problem, state, positive=positive, score=score)
     best, most = largest(promise, axis)
+    # No match on a mesh is continued, so that none needs a lead.
+    second = jnp.max(promise.at[best].set(0)) if axis is None else most
     floor = jnp.maximum(problem.tol**2, 8 * finfo(promise.dtype).eps)
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
+    least = _MATCHED * finfo(promise.dtype).eps
+    rounding = problem.strict & (problem.tol**2 < least) & (state.steps > 0)
     codes = [
+        (rounding & (state.last <= least * problem.norm), PRECISION),
         (state.steps >= problem.limit, BUDGET),
         (matched, TOLERANCE),
         (~(most > 0), EXHAUSTED),
@@ -410,7 +424,7 @@ def _aim(
     for applies, code in reversed(codes):
         status = jnp.where(applies, code, status)
     status = jnp.where(state.status == _RUNNING, status, state.status)
-    return state._replace(next=best, status=status)
+    return state._replace(next=best, lead=1 - second / most, status=status)
 
 
 def scores(

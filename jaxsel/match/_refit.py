@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxsel._devices.typed import cholesky, cond, finfo, tree_map, while_loop
+from jaxsel._devices.typed import cholesky, finfo, tree_map, while_loop
 
 # With B the basic atoms and N the others, the tableau T and `values` q say
 #
@@ -174,8 +174,15 @@ def non_negative(state: Refit) -> Refit:
         slack = 16 * eps * jnp.where(state.basic, jnp.max(weights, initial=0), terms)
         return state.values < -slack
 
-    def look(carry: _Search) -> _Search:
-        state, _, fewest, patience, steps_left, _ = carry
+    def round_(carry: _Search) -> _Search:
+        state, pending, fewest, patience, steps_left, _ = carry
+
+        def step(carry: tuple[Refit, jax.Array]) -> tuple[Refit, jax.Array]:
+            state, pending = carry
+            p = _last(pending)
+            return exchange(state, p), pending.at[p].set(False)
+
+        state, _ = while_loop(lambda c: jnp.any(c[1]), step, (state, pending))
         state = refine(state)
         wrong = violating(state)
         count = jnp.sum(wrong, dtype=jnp.int32)
@@ -187,20 +194,11 @@ def non_negative(state: Refit) -> Refit:
         fewest = jnp.minimum(fewest, count)
         return state, pending, fewest, patience, steps_left - 1, count == 0
 
-    def step(carry: _Search) -> _Search:
-        state, pending, fewest, patience, steps_left, done = carry
-        p = _last(pending)
-        pending = pending.at[p].set(False)
-        return exchange(state, p), pending, fewest, patience, steps_left - 1, done
-
-    def either(carry: _Search) -> _Search:
-        return cond(jnp.any(carry[1]), step, look, carry)
-
     # Only a K that rounding has made indefinite can reach the bound.
     none, bound = jnp.zeros(size, bool), jnp.int32(8 * size + 64)
     done = jnp.asarray(False)
     begin = (state, none, jnp.int32(size + 1), jnp.int32(_PATIENCE), bound, done)
-    state = while_loop(lambda c: ~c[5] & (c[4] > 0), either, begin)[0]
+    state = while_loop(lambda c: ~c[5] & (c[4] > 0), round_, begin)[0]
     positive = jnp.maximum(state.values, 0)  # what is below is rounding
     return state._replace(values=jnp.where(state.basic, positive, state.values))
 

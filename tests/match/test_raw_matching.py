@@ -7,6 +7,8 @@ import pytest
 import references_matching as ref
 
 from jaxsel import gradients, match
+from jaxsel.match._pursuit import first_stage
+from jaxsel.match._types import PRECISION, REASONS
 
 N, P, K = 60, 6, 8
 
@@ -153,27 +155,77 @@ def test_oracles_of_networks_warn_where_rounding_decides():
         match.facility_location(oracle, 3)
 
 
-@pytest.mark.parametrize("options", [{}, {"score": "ols"}, {"positive": False}])
-@pytest.mark.parametrize("seed", [2, 3, 8, 9, 15])
-def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options):
+def _unlike(seed):
+    """Return candidates and a target whose columns differ in scale, or lie off zero."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(60, 4))
     if seed % 2:
         x += 30 * rng.normal(size=4)
     else:
         x *= 10 ** rng.uniform(-2, 2, 4)
-    pool, target = x[10:], x[:10].mean(axis=0)
+    return x[10:], x[:10].mean(axis=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "ols"}, {"positive": False}])
+@pytest.mark.parametrize("seed", [2, 3, 8, 9, 15])
+def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options):
+    pool, target = _unlike(seed)
     choice = match.omp(pool, target, K, **options)
     with jax.enable_x64(True):
         expected = match.omp(pool, target, K, **options)
     assert list(choice) == list(expected)
     most = np.abs(np.asarray(expected.weights)).max()
-    np.testing.assert_allclose(choice.weights, expected.weights, atol=5e-3 * most)
+    np.testing.assert_allclose(choice.weights, expected.weights, atol=1e-3 * most)
+
+
+@pytest.mark.parametrize("seed", [0, 79, 150, 199])
+def test_a_ridge_on_columns_of_unlike_scales_is_not_lost(seed):
+    """Float32 passed over candidates as dependent, or set weights to zero, unsaid."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(64, 12)) * 10 ** rng.uniform(-2, 2, 12)
+    pool, target = x[10:], x[:10].mean(axis=0)
+    best = ref.omp(pool, target, K)
+    choice = np.asarray(best.picked)[best.weights > 0]
+    assert list(match.omp(pool, target, K)) == list(choice)
 
 
 def test_doubtful_choices_are_marked():
-    x = table("unlike scales")
-    pool, target = gradients.dense(x[10:].astype(np.float32)), x[:10].mean(axis=0)
-    assert match.pursue(pool, target.astype(np.float32), budget=K).rounded
+    x, b = _unlike(3)
+    pool, target = gradients.dense(x.astype(np.float32)), b.astype(np.float32)
+    assert match.pursue(pool, target, budget=K).rounded
     plain = gradients.dense(cases.pool()[0])
     assert not match.pursue(plain, cases.pool()[1], budget=K).rounded
+
+
+def test_a_strict_match_stops_at_the_first_doubt():
+    x, b = _unlike(3)
+    pool, target = gradients.dense(x.astype(np.float32)), b.astype(np.float32)
+    strict = match.pursue(pool, target, budget=K, strict=True)
+    assert strict.rounded
+    assert strict.reasons == REASONS[PRECISION]
+    assert len(strict) < int(strict.steps) < K
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("score", cases.SCORES)
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_matches_continue_in_float64_from_choices_in_float32(form, score, positive):
+    a, b = cases.pool(300, 120)
+    options = {"l2": 0.1, "score": score, "positive": positive}
+
+    def pursue(a, b, **more):
+        pool = gradients.dense(a)
+        if form == "columns":
+            pool = gradients.factored(a[:, :60], a[:, 60:62])
+            b = pool.combine(b[:1].repeat(300))
+        return jax.jit(lambda: match.pursue(pool, b, **options, **more))()
+
+    first = pursue(a, b, budget=8 if positive else 66)
+    assert first.dropped == 0
+    begun = first_stage(first)
+    with jax.enable_x64(True):
+        whole = pursue(a.astype(float), b.astype(float), budget=100)
+        again = pursue(a.astype(float), b.astype(float), budget=100, begun=begun)
+    assert list(again) == list(whole)
+    np.testing.assert_allclose(again.weights, whole.weights, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(again.objective[-1], whole.objective[-1], rtol=1e-9)

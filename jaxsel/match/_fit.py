@@ -1,0 +1,102 @@
+"""What follows from the weights of chosen candidates: residual, objective, error."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxsel._devices.typed import finfo
+from jaxsel._inputs.checks import widen
+
+from ._across import entries
+from ._problem import Problem
+from ._refit import Refit
+
+# A choice is in doubt if its correlation is less than so many times its usual error.
+DOUBTFUL = 16
+
+
+class Fit(NamedTuple):
+    """A refit, correlations with its residual, its objective, and its error.
+
+    The error estimates how far rounding moves the residual, in the norm of gradients:
+    at the best weights the correlation of a chosen candidate with the residual is the
+    ridge times its weight.
+    """
+
+    refit: Refit
+    corr: jax.Array
+    objective: jax.Array
+    error: jax.Array
+
+
+def fit_by_columns(
+    problem: Problem,
+    refit: Refit,
+    columns: jax.Array,
+    indices: jax.Array,
+    extra: jax.Array,
+    axis: str | None,
+) -> Fit:
+    """Correlate with the residual by the chosen candidates' columns of G, `[k, n]`."""
+    weights = refit.weights
+    # ‖b‖² + w'Kw − 2 b'w
+    through = jnp.matmul(refit.gram, weights, precision="highest")
+    objective = problem.norm + jnp.sum(weights * (through - 2 * refit.target))
+    corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
+    (here,) = entries((corr,), indices, axis)
+    gap = jnp.where(refit.basic, here - extra * weights, 0)
+    correction = jnp.matmul(refit.tableau, gap, precision="highest")
+    return Fit(refit, corr, objective, _norm_of(gap, correction))
+
+
+def fit_by_rows(
+    problem: Problem,
+    refit: Refit,
+    columns: jax.Array,
+    extra: jax.Array,
+    *,
+    positive: bool,
+) -> Fit:
+    """Correct weights by the residual, whose entries cancel before a product rounds.
+
+    `columns` are the chosen gradients.
+    """
+    weights, error = refit.weights, jnp.zeros_like(problem.norm)
+    for _ in range(2):
+        residual = _residual(problem, weights, columns)
+        here = jnp.matmul(columns, residual, precision="highest")
+        gap = jnp.where(refit.basic, here - extra * weights, 0)
+        correction = jnp.matmul(refit.tableau, gap, precision="highest")
+        error = _norm_of(gap, correction)
+        weights = jnp.where(refit.basic, weights + correction, 0)
+        weights = jnp.maximum(weights, 0) if positive else weights
+    residual = _residual(problem, weights, columns)
+    objective = jnp.sum(residual**2) + jnp.sum(extra * weights**2)
+    # Where a rise of a zero weight would lower the objective, the refit's products have
+    # the wrong sign.
+    here = jnp.matmul(columns, residual, precision="highest")
+    noise = finfo(here.dtype).eps * jnp.sqrt(problem.norm * jnp.sum(columns**2, -1))
+    missed = (weights == 0) & (here > DOUBTFUL * noise)
+    error = jnp.where(jnp.any(missed), jnp.inf, error)
+    refit = refit._replace(values=jnp.where(refit.basic, weights, refit.values))
+    return Fit(refit, _correlations(problem, residual), objective, error)
+
+
+def _residual(problem: Problem, weights: jax.Array, columns: jax.Array) -> jax.Array:
+    if problem.target is None:
+        raise TypeError("the problem was posed without rows")
+    return problem.target - jnp.matmul(weights, columns, precision="highest")
+
+
+def _norm_of(gap: jax.Array, correction: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.abs(jnp.vdot(gap, correction, precision="highest")))
+
+
+def _correlations(problem: Problem, residual: jax.Array) -> jax.Array:
+    """Return the correlations of rows with the residual, `[n]`."""
+    if problem.rows is None:
+        raise TypeError("the problem was posed without rows")
+    return jnp.matmul(widen(problem.rows), residual, precision="highest")
