@@ -1,4 +1,4 @@
-"""What follows from the weights of chosen candidates: residual, objective, error."""
+"""Residual, objective and rounding error of fitted weights."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def fit_by_rows(
     *,
     positive: bool,
 ) -> Fit:
-    """Correct weights by the residual, whose entries cancel before a product rounds.
+    """Correct the weights by iterative refinement; `columns` are the chosen gradients.
 
-    `columns` are the chosen gradients.
+    The residual cancels before products with it round, unlike the products in K.
     """
     weights, error = refit.weights, jnp.zeros_like(problem.norm)
     for _ in range(2):

@@ -26,7 +26,7 @@ from ._inputs import (
     check_valid,
 )
 from ._penalised import penalise
-from ._pursuit import Score, first_stage
+from ._pursuit import FRESH, Score
 from ._types import OVERFLOW, PRECISION, Match
 from ._usable import check_products
 
@@ -213,3 +213,15 @@ def _match(
     if psi.ndim > 1:
         shown += f", penalty of {len(psi)} rows"
     return dataclasses.replace(match, method=shown + ")"), False
+
+
+def first_stage(match: Match) -> Match:
+    """Cut a strict match that stopped to a size that its choices fill to a half."""
+    count, size = int(match.n_valid), match.indices.shape[0]
+    room = min(max(FRESH, 1 << (count - 1).bit_length()), size)
+    return dataclasses.replace(
+        match,
+        indices=match.indices[:room],
+        weights=match.weights[:room],
+        objective=match.objective[:room],
+    )

@@ -13,7 +13,6 @@ With an `axis`, under `shard_map`, every device has its own part of all arrays `
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
@@ -255,18 +254,6 @@ def stages(budget: int, begun: Match | None = None) -> list[int]:
         return sizes
     first = begun.indices.shape[0]
     return [first, *(size for size in sizes if size > first)]
-
-
-def first_stage(match: Match) -> Match:
-    """Cut a strict match that stopped to a size that its choices fill to a half."""
-    count, size = int(match.n_valid), match.indices.shape[0]
-    room = min(max(FRESH, 1 << (count - 1).bit_length()), size)
-    return dataclasses.replace(
-        match,
-        indices=match.indices[:room],
-        weights=match.weights[:room],
-        objective=match.objective[:room],
-    )
 
 
 def finish(problem: Problem, state: Pursuit) -> Match:

@@ -7,7 +7,7 @@ import pytest
 import references_matching as ref
 
 from jaxsel import gradients, match
-from jaxsel.match._pursuit import first_stage
+from jaxsel.match._omp import first_stage
 from jaxsel.match._types import PRECISION, REASONS
 
 N, P, K = 60, 6, 8
