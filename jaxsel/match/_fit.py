@@ -46,8 +46,8 @@ def fit_by_columns(
     through = jnp.matmul(refit.gram, weights, precision="highest")
     objective = problem.norm + jnp.sum(weights * (through - 2 * refit.target))
     corr = problem.corr - jnp.matmul(weights, columns, precision="highest")
-    (here,) = entries((corr,), indices, axis)
-    gap = jnp.where(refit.basic, here - extra * weights, 0)
+    (products,) = entries((corr,), indices, axis)
+    gap = jnp.where(refit.basic, products - extra * weights, 0)
     correction = jnp.matmul(refit.tableau, gap, precision="highest")
     return Fit(refit, corr, objective, _norm_of(gap, correction))
 
@@ -67,8 +67,8 @@ def fit_by_rows(
     weights, error = refit.weights, jnp.zeros_like(problem.norm)
     for _ in range(2):
         residual = _residual(problem, weights, columns)
-        here = jnp.matmul(columns, residual, precision="highest")
-        gap = jnp.where(refit.basic, here - extra * weights, 0)
+        products = jnp.matmul(columns, residual, precision="highest")
+        gap = jnp.where(refit.basic, products - extra * weights, 0)
         correction = jnp.matmul(refit.tableau, gap, precision="highest")
         error = _norm_of(gap, correction)
         weights = jnp.where(refit.basic, weights + correction, 0)
@@ -77,9 +77,9 @@ def fit_by_rows(
     objective = jnp.sum(residual**2) + jnp.sum(extra * weights**2)
     # Where a rise of a zero weight would lower the objective, the refit's products have
     # the wrong sign.
-    here = jnp.matmul(columns, residual, precision="highest")
-    noise = finfo(here.dtype).eps * jnp.sqrt(problem.norm * jnp.sum(columns**2, -1))
-    missed = (weights == 0) & (here > DOUBTFUL * noise)
+    products = jnp.matmul(columns, residual, precision="highest")
+    noise = finfo(products.dtype).eps * jnp.sqrt(problem.norm * jnp.sum(columns**2, -1))
+    missed = (weights == 0) & (products > DOUBTFUL * noise)
     error = jnp.where(jnp.any(missed), jnp.inf, error)
     refit = refit._replace(values=jnp.where(refit.basic, weights, refit.values))
     return Fit(refit, _correlations(problem, residual), objective, error)

@@ -119,6 +119,7 @@ def omp(
         >>> print(np.asarray(match.weights).round(2))
         [0.99 0.99]
     """
+    mesh = along(mesh, axis)
     rule: Any = {
         "l2": check_positive("l2", l2, zero=True),
         "positive": bool(positive),
@@ -126,7 +127,7 @@ def omp(
         "penalty": penalty,
         "penalty_l2": penalty_l2,
         "valid": valid,
-        "mesh": along(mesh, axis),
+        "mesh": mesh,
         "progress": progress,
     }
     budget = check_count("budget", budget)
@@ -136,7 +137,7 @@ def omp(
     if not is_doubtful:
         return match.unpadded()
     # On from the choices that rounding can't have changed.
-    single = match.steps.ndim == 0 and rule["mesh"] is None
+    single = match.steps.ndim == 0 and mesh is None
     with jax.enable_x64(True):
         begun = first_stage(match) if single else None
         again, _ = _match(
@@ -202,7 +203,7 @@ def _match(
         )
     status = np.asarray(match.status)
     is_rounded = status == PRECISION if strict else match.rounded
-    if repeats(bool(np.any(is_rounded)), oracle):
+    if np.any(is_rounded) and repeats(True, oracle):
         return match, True
     if (status == OVERFLOW).any():
         check_products(jnp.asarray(pool.diag()), jnp.asarray(allowed))

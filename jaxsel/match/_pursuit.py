@@ -138,16 +138,16 @@ def resume(
     """
     size = state.indices.shape[0]
     filled = jnp.arange(size) < begun.n_valid
-    at = jnp.where(filled, begun.indices, 0)
+    chosen = jnp.where(filled, begun.indices, 0)
     columns = jnp.where(filled[:, None], columns, 0).astype(state.columns.dtype)
     if problem.rows is None:
-        products = columns[:, at]
+        products = columns[:, chosen]
     else:
         products = jnp.matmul(columns, columns.T, precision="highest")
-    gram = jnp.where(filled, products + jnp.diag(problem.extra[at]), 0)
+    gram = jnp.where(filled, products + jnp.diag(problem.extra[chosen]), 0)
     refit = Refit(
         jnp.where(filled[:, None], gram, 0),
-        jnp.where(filled, problem.corr[at], 0),
+        jnp.where(filled, problem.corr[chosen], 0),
         jnp.zeros_like(gram),
         jnp.zeros_like(gram[0]),
         filled & (begun.weights > 0) if positive else filled,
@@ -155,16 +155,18 @@ def resume(
     refit = _refit.rebuild(refit)
     refit = _refit.non_negative(refit) if positive else refit
     if problem.rows is None:
-        fit = fit_by_columns(problem, refit, columns, at, problem.extra[at], None)
+        fit = fit_by_columns(
+            problem, refit, columns, chosen, problem.extra[chosen], None
+        )
     else:
-        extra = problem.extra[at]
+        extra = problem.extra[chosen]
         fit = fit_by_rows(problem, refit, columns, extra, positive=positive)
-    closed = jnp.where(filled, at, state.open.shape[0])
+    closed = jnp.where(filled, chosen, state.open.shape[0])
     state = state._replace(
         corr=fit.corr,
         open=state.open.at[closed].set(False, mode="drop"),
         columns=columns,
-        indices=at,
+        indices=chosen,
         refit=fit.refit,
         objective=jnp.where(filled, begun.objective, jnp.nan).astype(gram.dtype),
         last=fit.objective,
@@ -174,7 +176,7 @@ def resume(
         state = fori_loop(
             0,
             state.steps,
-            lambda t, state: _factor(state, columns[t], at[t], t, None),
+            lambda t, state: _factor(state, columns[t], chosen[t], t, None),
             state,
         )
     return _aim(problem, state, positive=positive, score=score, axis=None)

@@ -178,6 +178,19 @@ def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options)
     np.testing.assert_allclose(choice.weights, expected.weights, atol=1e-3 * most)
 
 
+@pytest.mark.parametrize("progress", [False, True])
+def test_files_and_bars_continue_in_float64_too(progress):
+    pool, target = _unlike(3)
+    oracle = gradients.dense(pool)
+    if not progress:
+        load = lambda rows: gradients.dense(pool[rows])
+        oracle = gradients.streamed(load, len(pool), chunk_size=20)
+    choice = match.omp(oracle, target, K, progress=progress)
+    with jax.enable_x64(True):
+        expected = match.omp(pool, target, K)
+    assert list(choice) == list(expected)
+
+
 @pytest.mark.parametrize("seed", [0, 79, 150, 199])
 def test_a_ridge_on_columns_of_unlike_scales_is_not_lost(seed):
     """Float32 passed over candidates as dependent, or set weights to zero, unsaid."""
