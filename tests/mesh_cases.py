@@ -96,9 +96,9 @@ def _nearest(name, size):
     return call
 
 
-def _matched(name, *features):
+def _chosen(selector):
     def call(**options):
-        return getattr(match, name)(X, X_VAL, *features, budget=6, **options)
+        return selector(X, X_VAL, 6, **options)
 
     return call
 
@@ -113,19 +113,13 @@ CALLS = {
     },
     "retrieve.nearest": _nearest("nearest", 4),
     "retrieve.retrieve_nearest": _nearest("retrieve_nearest", 7),
-    "match.omp": lambda **options: match.omp(X, X_VAL.mean(0), 6, **options),
-    "match.grad_match": _matched("grad_match"),
-    "match.func_feat": _matched("func_feat", X, X_VAL),
-    "match.herding": lambda **options: match.herding(X, X_VAL.mean(0), 6, **options),
-    "match.log_det": lambda **options: match.log_det(X, 6, **options),
-    "match.facility_location": lambda **options: match.facility_location(
-        X, 6, **options
-    ),
+    **{
+        f"match.{name}": _chosen(selector)
+        for name, selector in match.SELECTORS.items()
+        if "mesh" in selector.arguments
+    },
     "match.influence_scores": lambda **options: match.influence_scores(
         X, X_VAL[:2], **options
-    ),
-    "match.influence_topk": lambda **options: match.influence_topk(
-        X, X_VAL.mean(0), 6, normalise=True, **options
     ),
     "match.submodularity": lambda **options: dataclasses.astuple(
         match.submodularity(X, 6, penalty=Y, **options)

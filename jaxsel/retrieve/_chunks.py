@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.mesh import AXIS
-from jaxsel._inputs.checks import as_type, float_type
+from jaxsel._inputs.checks import as_type
 from jaxsel._inputs.chunk import chunk_rows, chunk_slices
 from jaxsel._inputs.read_ahead import read_ahead
 from jaxsel._inputs.rows import RowChunk, Rows
@@ -178,8 +178,8 @@ class Chunk:
         if self.stream.centre_here and self.stream.centre is not None:
             part = subtract(part, self.stream.centre)
         if isinstance(part, jax.Array):
-            return part.astype(float_type(part))
-        return as_type(part, float_type(part))
+            return part.astype(self.stream.float_type)
+        return as_type(part, self.stream.float_type)
 
     def _flat(self, raw: np.ndarray, features: np.ndarray | None) -> tuple[Any, int]:
         """Return the features as a flat array that JAX on a CPU takes without a copy.
@@ -192,7 +192,7 @@ class Chunk:
             raw: Those of this chunk.
             features: All of them, if they are in memory or mapped.
         """
-        dtype, d = np.dtype(float_type(raw)), raw.shape[1]
+        dtype, d = np.dtype(self.stream.float_type), raw.shape[1]
         size, spare = self.rows * d, _ALIGNMENT // dtype.itemsize
         if features is not None and features.dtype == dtype and _is_plain(features):
             flat = np.asarray(features).reshape(-1)

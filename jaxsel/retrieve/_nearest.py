@@ -171,6 +171,7 @@ def nearest(
             wide = in_float64(features, hard_features)
             lists = nearest(*wide, k, **known, **options)
             return lists._replace(distances=lists.distances.astype(jnp.float32))
+    check_count("checkpoint_every", checkpoint_every)
     stream = open_stream(features, hard_features, **known, mesh=mesh)
     return find_nearest(stream, check_count("k", k), **options)
 
@@ -187,7 +188,7 @@ def find_nearest(
     label: str = "nearest",
 ) -> Nearest:
     """Find the nearest candidates as `nearest` does, without its checks."""
-    devices = n_shards(mesh)
+    devices = 1 if mesh is None else n_shards(mesh)
     m = len(stream.queries)
     k = k if stream.is_iterator else min(k, stream.n)
 
@@ -195,7 +196,7 @@ def find_nearest(
         return np.repeat(np.asarray(a)[None], devices, axis=0)
 
     lists: Any = jax.tree.map(repeat, empty_nearest(m, k, stream.queries.dtype))
-    shared = replicate(stream.shared(), mesh)
+    shared = stream.shared() if mesh is None else replicate(stream.shared(), mesh)
     rows = rows_at_once(stream, chunk_size=chunk_size, devices=devices)
     if mesh is not None and is_on(stream.features, mesh):
         check_folder(checkpoint, stream, mesh)
@@ -209,12 +210,13 @@ def find_nearest(
             if not bool(np.all(gather(finite))):
                 resident.refuse()
         return _across_devices(Nearest(*gather(state)), k)
-    shape, after = (k, rows, devices), {"row": 0}
-    saved = saved_pass(checkpoint, checkpoint_every, stream, shape)
-    if (kept := saved.load()) is not None:
-        arrays: Any = kept[0]
-        lists, after = Nearest(**arrays), kept[1]
-    state = shard(lists, mesh)
+    saved, after = None, {"row": 0}
+    if checkpoint is not None:
+        saved = saved_pass(checkpoint, checkpoint_every, stream, (k, rows, devices))
+        if (kept := saved.load()) is not None:
+            arrays: Any = kept[0]
+            lists, after = Nearest(**arrays), kept[1]
+    state = jax.tree.map(jnp.asarray, lists) if mesh is None else shard(lists, mesh)
     total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
     with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
         for chunk, part, shift, filled in track(
@@ -223,19 +225,20 @@ def find_nearest(
             state, finite = _step(
                 state,
                 shared,
-                part if chunk.mesh is not None else shard(part, mesh),
+                part if mesh is None or chunk.mesh is not None else shard(part, mesh),
                 (np.int32(chunk.start), shift, filled),
                 rows=rows // devices,
                 metric=stream.metric,
                 mesh=mesh,
             )
-            if not bool(np.all(gather(finite))):  # one chunk in memory at a time
+            if not bool(np.all(finite if mesh is None else gather(finite))):
                 chunk.refuse()
             after = chunk.state
-            if saved.count():
+            if saved is not None and saved.count():
                 saved.save(gather(state)._asdict(), after)
-    lists = Nearest(*gather(state))
-    saved.save(lists._asdict(), after)
+    lists = state if mesh is None else Nearest(*gather(state))
+    if saved is not None:
+        saved.save(lists._asdict(), after)
     # The first `k` of an iterator with fewer candidates are all that there are.
     return _across_devices(lists, k, min(k, after["row"]))
 

@@ -119,6 +119,7 @@ def retrieve_nearest(
         [0 2]
     """
     budget = check_count("budget", budget)
+    check_count("checkpoint_every", checkpoint_every)
     mesh = along(mesh, axis)
     if not is_on(features, mesh) and needs_float64(features, hard_features, metric):
         with jax.enable_x64(True):

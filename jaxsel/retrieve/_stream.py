@@ -55,6 +55,12 @@ class Stream:
             chunk, or None.
         hard_codes: Classes of the hard samples, `[m]` int32, or None.
         metric: "l2" or "cosine".
+        is_iterator: True if only a pass can tell how many candidates there are.
+        n: Number of candidates; 0 of an iterator.
+        d: Number of features.
+        float_type: Type in which candidates go to the devices.
+        centre_here: True if centring must run on the host in float64: float32 would
+            round.
     """
 
     features: np.ndarray | jax.Array | Rows
@@ -63,35 +69,24 @@ class Stream:
     codes: np.ndarray | Codes | None
     hard_codes: np.ndarray | None
     metric: Metric
+    is_iterator: bool = dataclasses.field(init=False)
+    n: int = dataclasses.field(init=False)
+    d: int = dataclasses.field(init=False)
+    float_type: type[np.floating] = dataclasses.field(init=False)
+    centre_here: bool = dataclasses.field(init=False)
 
-    @property
-    def n(self) -> int:
-        return self.features.shape[0]
-
-    @property
-    def is_iterator(self) -> bool:
-        """True if only a pass can tell how many candidates there are."""
-        return isinstance(self.features, Rows) and self.features.n is None
-
-    @property
-    def d(self) -> int:
+    def __post_init__(self) -> None:
         x = self.features
-        return x.source.row_shape[0] if isinstance(x, Rows) else x.shape[1]
-
-    @property
-    def centre_here(self) -> bool:
-        """True if centring must run on the host in float64: float32 would round."""
-        x = self.features
-        return (
-            self.centre is not None
-            and not isinstance(x, jax.Array)
-            and not np.can_cast(x.dtype, self.float_type)
+        is_iterator = isinstance(x, Rows) and x.n is None
+        narrow = float_type(np.empty(0, x.dtype))
+        keeps_digits = isinstance(x, jax.Array) or np.can_cast(x.dtype, narrow)
+        vars(self).update(
+            is_iterator=is_iterator,
+            n=0 if is_iterator else x.shape[0],
+            d=x.source.row_shape[0] if isinstance(x, Rows) else x.shape[1],
+            float_type=narrow,
+            centre_here=self.centre is not None and not keeps_digits,
         )
-
-    @property
-    def float_type(self) -> type[np.floating]:
-        """Type in which candidates go to the devices."""
-        return float_type(np.empty(0, self.features.dtype))
 
     def shared(self) -> Shared:
         """Return the hard samples, for the step that compares a chunk with them."""
@@ -155,16 +150,18 @@ def open_stream(
     Candidates spread over the devices of the mesh stay there; arrays spread over other
     devices come to this host.
     """
-    check_choice("metric", metric, METRICS)
     labels, hard_labels = whole(labels), whole(hard_labels)
+    hard_features = whole(hard_features)
+    is_read = isinstance(features, Rows) or is_on(features, mesh)
+    candidates: Any = features if is_read else whole(features)
     if isinstance(labels, Rows) and not isinstance(features, Rows):
         labels = np.asarray(labels)  # beside candidates that are an array
     names = "features", "hard_features"
     hard_features = align_columns(features, hard_features, names=names)
-    hard = check_features("hard_features", whole(hard_features))
-    candidates: Any = features
-    if not (isinstance(features, Rows) or is_on(features, mesh)):
-        candidates = as_array("features", whole(features))
+    check_choice("metric", metric, METRICS)
+    hard = check_features("hard_features", hard_features)
+    if not is_read:
+        candidates = as_array("features", candidates)
         if candidates.dtype == object:
             candidates = check_features("features", features)
     check_numeric("features", candidates)

@@ -1,5 +1,7 @@
 """Retrieval by features against slow references, faiss, and at the edges."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,7 +222,7 @@ def test_only_a_chunk_is_ever_read():
     x = x.astype(np.float64).view(Watched)
     # np.asarray drops the subclass: hand it over below the checks.
     stream = _retrieve.open_stream(np.zeros((1, D)), hard, None, None, metric="l2")
-    object.__setattr__(stream, "features", x)
+    stream = dataclasses.replace(stream, features=x)
     found = _retrieve.find_nearest(stream, 10, chunk_size=64, mesh=None, progress=False)
     assert Watched.longest == 60  # four even chunks
     expected = nearest(np.asarray(x), hard, 10, metric="l2")
