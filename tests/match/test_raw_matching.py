@@ -222,6 +222,7 @@ def test_a_strict_match_stops_at_the_first_doubt():
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize("score", cases.SCORES)
 @pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.every(6)
 def test_matches_continue_in_float64_from_choices_in_float32(form, score, positive):
     a, b = cases.pool(300, 120)
     options = {"l2": 0.1, "score": score, "positive": positive}
