@@ -191,7 +191,7 @@ def test_files_and_bars_continue_in_float64_too(progress):
     assert list(choice) == list(expected)
 
 
-@pytest.mark.parametrize("seed", [79, 199, 221, 266])
+@pytest.mark.parametrize("seed", [50, 72, 79, 173])
 def test_a_ridge_on_columns_of_unlike_scales_is_not_lost(seed):
     """Float32 passed over candidates as dependent, or set weights to zero, unsaid."""
     rng = np.random.default_rng(seed)
