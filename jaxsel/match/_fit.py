@@ -12,7 +12,7 @@ from jaxsel._inputs.checks import widen
 
 from ._across import entries
 from ._problem import Problem
-from ._refit import Refit
+from ._refit import Refit, refine
 
 # A choice is in doubt if its correlation is less than so many times its usual error.
 DOUBTFUL = 16
@@ -32,7 +32,34 @@ class Fit(NamedTuple):
     error: jax.Array
 
 
-def fit_by_columns(
+def fit(
+    problem: Problem,
+    refit: Refit,
+    columns: jax.Array,
+    indices: jax.Array,
+    axis: str | None,
+    *,
+    positive: bool,
+) -> Fit:
+    """Correlate the candidates with the residual of a refit, and estimate its error.
+
+    Args:
+        problem: Constants of the pursuit.
+        refit: Weights of the chosen candidates.
+        columns: Their columns of G, `[k, n]`, or their gradients, `[k, p]`, if the
+            problem has rows.
+        indices: The chosen, `[k]`.
+        axis: Of the mesh whose devices share the candidates, if any.
+        positive: Whether weights must not be negative.
+    """
+    (extra,) = entries((problem.extra,), indices, axis)
+    if problem.rows is not None:
+        return _by_rows(problem, refit, columns, extra, positive=positive)
+    refit = refit if positive else refine(refit)
+    return _by_columns(problem, refit, columns, indices, extra, axis)
+
+
+def _by_columns(
     problem: Problem,
     refit: Refit,
     columns: jax.Array,
@@ -40,7 +67,6 @@ def fit_by_columns(
     extra: jax.Array,
     axis: str | None,
 ) -> Fit:
-    """Correlate with the residual by the chosen candidates' columns of G, `[k, n]`."""
     weights = refit.weights
     # ‖b‖² + w'Kw − 2 b'w
     through = jnp.matmul(refit.gram, weights, precision="highest")
@@ -52,7 +78,7 @@ def fit_by_columns(
     return Fit(refit, corr, objective, _norm_of(gap, correction))
 
 
-def fit_by_rows(
+def _by_rows(
     problem: Problem,
     refit: Refit,
     columns: jax.Array,

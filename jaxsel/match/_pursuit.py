@@ -23,7 +23,7 @@ from jaxsel._devices.typed import cond, finfo, fori_loop, while_loop
 from . import _refit
 from ._across import any_of, entries, largest, without
 from ._column_cache import ColumnCache
-from ._fit import DOUBTFUL, fit_by_columns, fit_by_rows
+from ._fit import DOUBTFUL, fit
 from ._problem import Problem
 from ._refit import Refit
 from ._types import BUDGET, EXHAUSTED, OVERFLOW, PRECISION, TOLERANCE, Match
@@ -154,22 +154,16 @@ def resume(
     )
     refit = _refit.rebuild(refit)
     refit = _refit.non_negative(refit) if positive else refit
-    if problem.rows is None:
-        fit = fit_by_columns(
-            problem, refit, columns, chosen, problem.extra[chosen], None
-        )
-    else:
-        extra = problem.extra[chosen]
-        fit = fit_by_rows(problem, refit, columns, extra, positive=positive)
+    fitted = fit(problem, refit, columns, chosen, None, positive=positive)
     closed = jnp.where(filled, chosen, state.open.shape[0])
     state = state._replace(
-        corr=fit.corr,
+        corr=fitted.corr,
         open=state.open.at[closed].set(False, mode="drop"),
         columns=columns,
         indices=chosen,
-        refit=fit.refit,
+        refit=fitted.refit,
         objective=jnp.where(filled, begun.objective, jnp.nan).astype(gram.dtype),
-        last=fit.objective,
+        last=fitted.objective,
         steps=jnp.asarray(begun.n_valid, jnp.int32),
     )
     if score == "ols":
@@ -317,15 +311,11 @@ def _choose(
     def take(state: Pursuit) -> Pursuit:
         columns = state.columns.at[t].set(column)
         indices = state.indices.at[t].set(j)
-        (extra,) = entries((problem.extra,), indices, axis)
         refit = _refit.exchange(state.refit, t)
         refit = _refit.non_negative(refit) if positive else refit
-        if problem.rows is None:
-            refit = refit if positive else _refit.refine(refit)
-            fit = fit_by_columns(problem, refit, columns, indices, extra, axis)
-        else:
-            fit = fit_by_rows(problem, refit, columns, extra, positive=positive)
-        refit, corr, last, error = fit
+        refit, corr, last, error = fit(
+            problem, refit, columns, indices, axis, positive=positive
+        )
         # A new atom can only lower the objective: if it rises by more than rounding,
         # the type's digits are spent, and the step is undone.
         # False for NaN, too. Only small arrays are chosen between, without copies of
