@@ -35,8 +35,9 @@ _RUNNING = -1
 ROUNDING = 256
 # Steps after which the refit's tableau is computed afresh.
 FRESH = 64
-# An objective below this share of the target's, in units of eps, is rounding in part.
-_MATCHED = 64
+# An objective below this share of the target's, in units of eps, is rounding in part:
+# that of a residual that is formed, and that of products that cancel.
+_FLOOR, _MATCHED = 8, 64
 
 
 class Pursuit(NamedTuple):
@@ -388,9 +389,10 @@ def _aim(
     best, most = largest(promise, axis)
     # No match on a mesh is continued, so that none needs a lead.
     second = jnp.max(promise.at[best].set(0)) if axis is None else most
-    floor = jnp.maximum(problem.tol**2, 8 * finfo(promise.dtype).eps)
+    eps = finfo(promise.dtype).eps
+    floor = jnp.maximum(problem.tol**2, _FLOOR * eps)
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
-    least = _MATCHED * finfo(promise.dtype).eps
+    least = eps * (_MATCHED if problem.rows is None else _FLOOR)
     rounding = problem.strict & (problem.tol**2 < least) & (state.steps > 0)
     codes = [
         (rounding & (state.last <= least * problem.norm), PRECISION),

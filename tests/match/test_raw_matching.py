@@ -8,7 +8,7 @@ import references_matching as ref
 
 from jaxsel import gradients, match
 from jaxsel.match._omp import first_stage
-from jaxsel.match._types import PRECISION, REASONS
+from jaxsel.match._types import PRECISION, REASONS, TOLERANCE
 
 N, P, K = 60, 6, 8
 
@@ -217,6 +217,16 @@ def test_a_strict_match_stops_at_the_first_doubt():
     assert strict.rounded
     assert strict.reasons == REASONS[PRECISION]
     assert len(strict) < int(strict.steps) < K
+
+
+@pytest.mark.parametrize(("tol", "reason"), [(1e-3, TOLERANCE), (9e-4, PRECISION)])
+def test_a_tolerance_of_float32_is_reached_in_float32(tol, reason):
+    rng = np.random.default_rng(0)
+    pool = rng.normal(size=(500, 16)).astype(np.float32)
+    target = pool[:3].sum(axis=0)
+    options = {"l2": 0.0, "positive": False, "tol": tol, "strict": True}
+    strict = match.pursue(gradients.dense(pool), target, budget=64, **options)
+    assert strict.reasons == REASONS[reason]
 
 
 @pytest.mark.parametrize("positive", [True, False])
