@@ -67,7 +67,7 @@ def ours(job: Job) -> Callable[[], Any]:
             batch_size=BATCH,
             learning_rate=RATE,
         )
-        return [{width: one.params for width, one in by.items()} for by in fits]
+        return [{width: fit.params for width, fit in by.items()} for by in fits]
 
     return call
 

@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--list", action="store_true", help="print the cases that are left, and end")
     add("--quick", action="store_true", help="tiny sizes, on a CPU as well: a trial")
     args = parser.parse_args(argv)
-    here = describe()
-    if here["device"]["platform"] == "cpu" and not (args.quick or args.list):
+    machine = describe()
+    if machine["device"]["platform"] == "cpu" and not (args.quick or args.list):
         print(
             "JAX has no accelerator here, only the CPU: install jax[cuda13] or "
             "jax[tpu], and see that jax.devices() lists the device",
@@ -89,12 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
-    pending = todo(read(args.out.glob("*.json"), quick=args.quick), here)
+    pending = todo(read(args.out.glob("*.json"), quick=args.quick), machine)
     if args.list:
         print("\n".join(f"{cell.room}: {cell.case}" for cell in pending))
         return 0
     end = time.monotonic() + 60 * args.minutes
-    return _run(pending, here, args.out, end, quick=args.quick)
+    return _run(pending, machine, args.out, end, quick=args.quick)
 
 
 def _run(

@@ -123,10 +123,10 @@ def _reproduced(
     """Return the case of blocks measured before: 1 head and 12, plan "plain"."""
     sizes = TINY if quick else BLOCK
     n, rows = 2 if quick else 8, {}
-    for (found, heads), measured in MEASURED.items():
-        if found.attention == spec.attention:
-            shown = f", d = {found.hidden}" if spec is PAPER else ""
-            block = dataclasses.replace(found, heads=heads)
+    for (measure, heads), measured in MEASURED.items():
+        if measure.attention == spec.attention:
+            shown = f", d = {measure.hidden}" if spec is PAPER else ""
+            block = dataclasses.replace(measure, heads=heads)
             manifest = proxy.manifest(block, **sizes, masked=False, plan="plain")
             rows[f"{_heads(heads)}{shown}"] = Scoring(
                 manifest, n, n, measured=None if quick else measured

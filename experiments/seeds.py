@@ -123,7 +123,7 @@ def each_seed(
         pairs = _in_turn([*jobs], seeds, number or os.cpu_count() or 1)
         results = at_once(run_pair, pairs, number)
         counted = track(results, progress=progress, label=label, total=len(pairs))
-        for (name, _), result in told(pairs, counted, label):
+        for (name, _), result in logged(pairs, counted, label):
             by_name[name].append(result)
     return by_name
 
@@ -133,7 +133,7 @@ def stacked(runs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
 
-def told(
+def logged(
     pairs: Sequence[tuple[str, int]], results: Iterable[_R], label: str
 ) -> Iterator[tuple[tuple[str, int], _R]]:
     """Yield names and seeds with their results, and log a line for each.

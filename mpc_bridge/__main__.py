@@ -135,44 +135,44 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _certs_command.add_parser(commands)
     for command, text in _HELP.items():
-        each = commands.add_parser(
+        subparser = commands.add_parser(
             command, help=text, description=text, allow_abbrev=False
         )
         needed = command != "third-party"  # CrypTen's dealer needs none
-        each.add_argument("--config", metavar="RUN.TOML", required=needed)
-        each.add_argument(
+        subparser.add_argument("--config", metavar="RUN.TOML", required=needed)
+        subparser.add_argument(
             "--debug", action="store_true", help="show where an error came from"
         )
         if command == "estimate":
-            each.add_argument(
+            subparser.add_argument(
                 "--bandwidth", type=_positive, metavar="MB/S", help="of the link"
             )
-            each.add_argument(
+            subparser.add_argument(
                 "--latency", type=_positive, metavar="MS", help="one way, of the link"
             )
-            each.add_argument(
+            subparser.add_argument(
                 "--no-attack",
                 action="store_true",
                 help="costs alone, not what the answers should give away",
             )
-            each.add_argument(
+            subparser.add_argument(
                 "--calibrate",
                 action="store_true",
                 help="measure here how long it computes; a minute, SPU's engines only",
             )
             continue
-        each.add_argument(
+        subparser.add_argument(
             "--force", action="store_true", help="replace a result that is there"
         )
-        each.add_argument(
+        subparser.add_argument(
             "--progress", action="store_true", help="show bars off a terminal as well"
         )
-        each.add_argument(
+        subparser.add_argument(
             "--test-only-first-party",
             action="store_true",
             help="no third party; protects nothing, for tests only",
         )
-        each.add_argument(
+        subparser.add_argument(
             "--limit",
             action="append",
             default=[],
@@ -180,14 +180,14 @@ def _parser() -> argparse.ArgumentParser:
             help="not the config's: sessions, reopenings, openings or rows",
         )
         if command == "local":
-            each.add_argument(
+            subparser.add_argument(
                 "--python", metavar="PATH", help="interpreter that runs the roles"
             )
         if command in RANKS:
-            each.add_argument(
+            subparser.add_argument(
                 "--rendezvous", metavar="TCP://HOST:PORT", help="not the config's"
             )
-            each.add_argument(
+            subparser.add_argument(
                 "--part-of-local", type=int, metavar="PID", help=argparse.SUPPRESS
             )
     return parser

@@ -274,7 +274,7 @@ def _forward(engine: Engine, manifest: Manifest) -> Callable[[int], Callable[[],
     )
     weights = _shared(engine, MODEL_OWNER, [*operand_shapes(manifest).values()])
 
-    def made(size: int) -> Callable[[], None]:
+    def runner(size: int) -> Callable[[], None]:
         shapes = [unseen.shape for unseen in shapes_of(manifest, size)]
 
         def run() -> None:
@@ -283,7 +283,7 @@ def _forward(engine: Engine, manifest: Manifest) -> Callable[[int], Callable[[],
 
         return run
 
-    return made
+    return runner
 
 
 def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
@@ -292,7 +292,7 @@ def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
 
     ledger = Ledger(engine, allow=("pivot",))
 
-    def made(size: int) -> Callable[[], None]:
+    def runner(size: int) -> Callable[[], None]:
         # Scores are nobody's own.
         parts = [_shared(engine, owner, [(size + 1,)])[0] for owner in (0, 1)]
         scores = ledger.run(Sum(), *parts)
@@ -304,7 +304,7 @@ def _above(engine: Engine) -> Callable[[int], Callable[[], None]]:
 
         return run
 
-    return made
+    return runner
 
 
 def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
@@ -314,7 +314,7 @@ def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
 
     ledger = Ledger(engine)
 
-    def made(size: int) -> Callable[[], None]:
+    def runner(size: int) -> Callable[[], None]:
         layer = Layer(1, 2 * size, ((0, size),))
         net = Network(2 * size, 2 * size, (layer,))
         parts = [_shared(engine, owner, [(2 * size,)])[0] for owner in (0, 1)]
@@ -324,7 +324,7 @@ def _switched(engine: Engine) -> Callable[[int], Callable[[], None]]:
         (stand,) = engine.share(MODEL_OWNER, bits)
         return lambda: ledger.run(Switched(net), keys, stand) and None
 
-    return made
+    return runner
 
 
 if __name__ == "__main__":

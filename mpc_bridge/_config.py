@@ -279,72 +279,74 @@ def config_of(document: dict[str, Any], folder: Path) -> Config:
 
 
 def _config(top: Table) -> Config:
-    at = top.table("session")
+    table = top.table("session")
     session = Session(
-        name=at.text("name"),
-        seed=at.count("seed", minimum=0),
-        samples=at.count("samples"),
-        engine=at.take("engine", one_of(*ENGINES), default="spu-cheetah"),
-        rendezvous=at.take("rendezvous", as_rendezvous, default=None),
-        exclude=at.rows("exclude"),
-        leak=at.take("leak", one_of(*get_args(Leak)), default="rank"),
-        timeout=at.take("timeout", as_seconds, default=60.0),
-        wait=at.take("wait", as_seconds, default=1800.0),
-        deliver=at.take("deliver", as_bool, default=False),
-        max_hours=at.take("max_hours", as_positive, default=None),
+        name=table.text("name"),
+        seed=table.count("seed", minimum=0),
+        samples=table.count("samples"),
+        engine=table.take("engine", one_of(*ENGINES), default="spu-cheetah"),
+        rendezvous=table.take("rendezvous", as_rendezvous, default=None),
+        exclude=table.rows("exclude"),
+        leak=table.take("leak", one_of(*get_args(Leak)), default="rank"),
+        timeout=table.take("timeout", as_seconds, default=60.0),
+        wait=table.take("wait", as_seconds, default=1800.0),
+        deliver=table.take("deliver", as_bool, default=False),
+        max_hours=table.take("max_hours", as_positive, default=None),
     )
-    at.done()
+    table.done()
     parties = None
-    if (at := top.table("parties", optional=True)) is not None:
+    if (table := top.table("parties", optional=True)) is not None:
         parties = Parties(
-            model_owner=_place(at.table("model_owner")),
-            data_owner=_place(at.table("data_owner")),
-            third_party=_place(at.table("third_party", optional=True)),
+            model_owner=_place(table.table("model_owner")),
+            data_owner=_place(table.table("data_owner")),
+            third_party=_place(table.table("third_party", optional=True)),
         )
-        at.done()
+        table.done()
     network = None
-    if (at := top.table("network", optional=True)) is not None:
+    if (table := top.table("network", optional=True)) is not None:
         network = Link(
-            bandwidth=at.take("bandwidth", as_positive),
-            latency=at.take("latency", as_positive),
+            bandwidth=table.take("bandwidth", as_positive),
+            latency=table.take("latency", as_positive),
         )
-        at.done()
+        table.done()
     phases = tuple(map(_phase, top.tables("phases", default=[])))
     appraisal = Appraisal()
-    if (at := top.table("appraisal", optional=True)) is not None:
-        mode = at.take("mode", one_of("mean", "threshold", "none"))
+    if (table := top.table("appraisal", optional=True)) is not None:
+        mode = table.take("mode", one_of("mean", "threshold", "none"))
         needed = REQUIRED if mode == "threshold" else None
-        threshold = at.take("threshold", as_number, default=needed)
+        threshold = table.take("threshold", as_number, default=needed)
         if mode != "threshold" and threshold is not None:
             raise ConfigError(
                 f"appraisal.threshold is for mode 'threshold' only, got {threshold} "
                 f"with mode {mode!r}"
             )
         appraisal = Appraisal(mode=mode, threshold=threshold)
-        at.done()
+        table.done()
     model_owner = data_owner = third_party = None
-    if (at := top.table("model_owner", optional=True)) is not None:
-        weights = tuple(map(at.path_of, at.take("weights", as_texts)))
-        samples = tuple(map(_inputs, at.tables("samples", default=[])))
-        measure = at.take("measure", as_bool, default=True)
+    if (table := top.table("model_owner", optional=True)) is not None:
+        weights = tuple(map(table.path_of, table.take("weights", as_texts)))
+        samples = tuple(map(_inputs, table.tables("samples", default=[])))
+        measure = table.take("measure", as_bool, default=True)
         model_owner = ModelOwner(
-            weights=weights, samples=samples, measure=measure, **_private(at)
+            weights=weights, samples=samples, measure=measure, **_private(table)
         )
-    if (at := top.table("data_owner", optional=True)) is not None:
-        inputs = tuple(map(_inputs, at.tables("inputs")))
-        weights = tuple(map(at.path_of, at.take("weights", as_texts, default=[])))
-        folder = at.text("pools", default=None)
+    if (table := top.table("data_owner", optional=True)) is not None:
+        inputs = tuple(map(_inputs, table.tables("inputs")))
+        weights = tuple(map(table.path_of, table.take("weights", as_texts, default=[])))
+        folder = table.text("pools", default=None)
         data_owner = DataOwner(
             inputs=inputs,
             weights=weights,
-            deliver=tuple(map(at.path_of, at.take("deliver", as_arrays, default=[]))),
-            pools=None if folder is None else at.path_of(folder),
-            few_rows=at.count("few_rows", default=100),
-            measure=at.take("measure", as_bool, default=True),
-            **_private(at),
+            deliver=tuple(
+                map(table.path_of, table.take("deliver", as_arrays, default=[]))
+            ),
+            pools=None if folder is None else table.path_of(folder),
+            few_rows=table.count("few_rows", default=100),
+            measure=table.take("measure", as_bool, default=True),
+            **_private(table),
         )
-    if (at := top.table("third_party", optional=True)) is not None:
-        third_party = ThirdParty(**_private(at))
+    if (table := top.table("third_party", optional=True)) is not None:
+        third_party = ThirdParty(**_private(table))
     top.done()
     config = Config(
         session=session,

@@ -237,10 +237,10 @@ def _row_hashes(
     """Yield a hash of each row: its number, its salt and its arrays."""
     data, size = memoryview(content.tobytes()), content.dtype.itemsize
     for i, row in enumerate(rows):
-        made = hashlib.sha256(_ROW)
-        made.update(struct.pack("<Q", row))
-        made.update(data[i * size : (i + 1) * size])
-        yield made.digest()
+        digest = hashlib.sha256(_ROW)
+        digest.update(struct.pack("<Q", row))
+        digest.update(data[i * size : (i + 1) * size])
+        yield digest.digest()
 
 
 def _root(offer: Offer, hashes: bytes) -> str:

@@ -168,7 +168,7 @@ def read_own_weights(
 
     part = config.data_owner if published else config.model_owner
     assert part is not None
-    found = []
+    by_phase = []
     for i, folder in enumerate(part.weights):
         name = f"{'data' if published else 'model'}_owner.weights[{i}]"
         manifest = public.manifests[i]
@@ -181,8 +181,8 @@ def read_own_weights(
             raise Refused(
                 f"{name} must hold the manifest's weights", str(error)
             ) from None
-        found.append(weights)
-    return found
+        by_phase.append(weights)
+    return by_phase
 
 
 def open_samples(config: Config, public: Public) -> list[Callable[[np.ndarray], Read]]:

@@ -78,12 +78,12 @@ def network(n: int) -> Network:
     while max(size for _, size in parts) > 1:
         # A network of two is one switch: none follows.
         for layers, least in ((inward, 2), (outward, 3)):
-            halves = tuple((at, size // 2) for at, size in parts if size >= least)
+            halves = tuple((start, size // 2) for start, size in parts if size >= least)
             layers.append(Layer(rows, width, halves))
         parts = [
             half
-            for at, size in parts
-            for half in ((at, size // 2), (at + size // 2, size - size // 2))
+            for start, size in parts
+            for half in ((start, size // 2), (start + size // 2, size - size // 2))
             if half[1]
         ]
     return Network(n, total, (*inward, *outward[-2::-1]))

@@ -211,20 +211,20 @@ class Switched(Program):
                 (slice(offset, offset + half), slice(offset + half, offset + 2 * half))
                 for offset, half in layer.parts
             ]
-            first = cat([rows[:, one] for one, _ in pairs])
-            second = cat([rows[:, two] for _, two in pairs])
+            first = cat([rows[:, low] for low, _ in pairs])
+            second = cat([rows[:, high] for _, high in pairs])
             stand = switches[offset : offset + layer.size].reshape(layer.rows, -1)
             offset += layer.size
             call = Call(self.place, self.name, "select", (stand, second - first))
             change = yield call
             first, second = first + change, second - change
             parts, column, done = [], 0, 0
-            for one, two in pairs:
-                half = one.stop - one.start
-                parts.append(rows[:, column : one.start])
+            for low, high in pairs:
+                half = low.stop - low.start
+                parts.append(rows[:, column : low.start])
                 parts.append(first[:, done : done + half])
                 parts.append(second[:, done : done + half])
-                column, done = two.stop, done + half
+                column, done = high.stop, done + half
             parts.append(rows[:, column:])
             keys = cat([part for part in parts if part.shape[1]]).reshape(net.total)
         return keys[: net.n]

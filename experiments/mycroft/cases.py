@@ -17,7 +17,7 @@ from experiments._kit.scenes.spoiling import spoilt
 from experiments._kit.scenes.trainer import Samples, Sizes, joined, take
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
-from .choosing import PUBLISHED, SELECTORS, SPACES, choose, look
+from .choosing import PUBLISHED, SELECTORS, SPACES, choose, shared_view
 from .spurious import PAIR, draw_backgrounds, mixed
 
 RETRAINED = ("nothing", PUBLISHED, "random", "everything")
@@ -100,7 +100,7 @@ def cases_seed(
     owners = {s: train(o, sizes.net) for s, o in spoilt(offer, keys[3]).items()}
     clean = owners["clean"]
     for owner in owners.values():
-        view = look(owner, hard)
+        view = shared_view(owner, hard)
         sent = [pick(how, view) for how in SELECTORS] + [np.arange(len(offer[1]))]
         accuracy.append([gain(owner, rows) for rows in sent])
         published.append(gain(owner, pick(PUBLISHED, view)))
@@ -108,7 +108,7 @@ def cases_seed(
         right.append([true[rows].mean() if len(rows) else np.nan for rows in sent])
     nothing = gain(clean, np.empty(0, int))
 
-    chosen = (pick(how, look(clean, hard)) for how in (PUBLISHED, "random"))
+    chosen = (pick(how, shared_view(clean, hard)) for how in (PUBLISHED, "random"))
     sets = [np.empty(0, int), *chosen, np.arange(len(offer[1]))]
     fresh = sizes.untrained(offer[0].shape[1:], 2, keys[4])
     retrained = []
@@ -124,10 +124,10 @@ def cases_seed(
     )
 
     unlabelled, pseudo_right = _without_labels(clean, hard, sizes, keys[2])
-    other = look(train(offer, OTHER[sizes.net]), hard)
+    other = shared_view(train(offer, OTHER[sizes.net]), hard)
     by_checkpoint = np.zeros((len(SPACES), len(clean.nets), 2))
     for c in range(len(clean.nets)):
-        view = look(clean, hard, checkpoint=c)
+        view = shared_view(clean, hard, checkpoint=c)
         for j, how in enumerate(SPACES):
             again = c == CHECKPOINT
             by_checkpoint[j, c] = (

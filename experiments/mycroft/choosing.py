@@ -65,7 +65,7 @@ class View:
         return dataclasses.replace(self, features=flat, hard_features=hard)
 
 
-def look(
+def shared_view(
     owner: Owner, hard: Samples, *, checkpoint: int = CHECKPOINT, layers: int = 1
 ) -> View:
     """Look at an owner's samples and the hard ones through a checkpoint of its model.

@@ -12,7 +12,7 @@ from experiments._kit.scenes.ranking import appraise_owners
 from experiments._kit.scenes.trainer import Samples, Sizes, take
 from jaxsel.data import color_jitter, crop_and_flip, perspective
 
-from .choosing import PUBLISHED, choose, look
+from .choosing import PUBLISHED, choose, shared_view
 from .spurious import PAIR, draw_backgrounds, mixed
 
 OFFERS = {
@@ -75,7 +75,9 @@ def owners_seed(
     appraisal = appraise_owners(trainer, owners, METHODS, sizes.main, keys[2])
     published = []
     for owner in owners.values():
-        rows = choose(PUBLISHED, look(owner, trainer.shared), sizes.main, keys[2])
+        rows = choose(
+            PUBLISHED, shared_view(owner, trainer.shared), sizes.main, keys[2]
+        )
         published.append(trainer.gain(take(owner.samples, rows))[0])
     return {**appraisal, "published": np.array(published)}
 

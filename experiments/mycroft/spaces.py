@@ -27,7 +27,7 @@ from jaxsel.data import load
 from jaxsel.models import cache_folder, image_features, prepare_model
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest
 
-from .choosing import PUBLISHED, choose, look
+from .choosing import PUBLISHED, choose, shared_view
 from .comparing import compared
 from .spurious import PAIR, SIZES, Encode, draw_backgrounds, mixed
 
@@ -73,7 +73,7 @@ def spaces_seed(
     offer, natural = mixed(striped, stripes.offered, NATURAL)
     trainer = striped.trainer
     owner = new_owner(offer, 2, stripes, keys[1])
-    view = look(owner, trainer.shared)
+    view = shared_view(owner, trainer.shared)
     represented = {
         "encoder": (encode(offer[0]), encode(trainer.shared[0])),
         "pixels": (_flat(offer[0]), _flat(trainer.shared[0])),
@@ -93,7 +93,7 @@ def spaces_seed(
     lacking, plenty = scene.trainer, scene.offer
     second_owner = new_owner(plenty, scene.n_classes, starved, keys[1])
     by_labels = choose(
-        PUBLISHED, look(second_owner, lacking.shared), starved.main, keys[2]
+        PUBLISHED, shared_view(second_owner, lacking.shared), starved.main, keys[2]
     )
     features = {
         "encoder": (encode(plenty[0]), encode(lacking.shared[0])),

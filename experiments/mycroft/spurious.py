@@ -12,7 +12,7 @@ from experiments._kit.scenes.owner import CHECKPOINT, new_owner
 from experiments._kit.scenes.starved import deal
 from experiments._kit.scenes.trainer import Samples, Sizes, Trainer, hire, joined, take
 
-from .choosing import PUBLISHED, SPACES, View, choose, look
+from .choosing import PUBLISHED, SPACES, View, choose, shared_view
 from .sizes import FULL
 
 Encode = Callable[[np.ndarray], np.ndarray]
@@ -213,7 +213,9 @@ def spurious_seed(
     def useful(chosen: list[np.ndarray]) -> np.ndarray:
         return np.array([is_natural[r].mean() if len(r) else np.nan for r in chosen])
 
-    views = [look(owner, trainer.shared, checkpoint=c) for c in range(len(owner.nets))]
+    views = [
+        shared_view(owner, trainer.shared, checkpoint=c) for c in range(len(owner.nets))
+    ]
     through = [[rows(how, view) for view in views] for how in SPACES]
     by_pixels = views[0].by(offer[0], trainer.shared[0])
     chosen = [line[CHECKPOINT] for line in through]

@@ -11,7 +11,7 @@ from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.starved import draw_starved
 from experiments._kit.scenes.trainer import Samples, Sizes, take
 
-from .choosing import PUBLISHED, SELECTORS, choose, look
+from .choosing import PUBLISHED, SELECTORS, choose, shared_view
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def starved_seed(
     scene = draw_starved(data, sizes, keys[0])
     trainer, offer = scene.trainer, scene.offer if foreign is None else foreign
     owner = new_owner(offer, scene.n_classes, sizes, keys[1])
-    view = look(owner, trainer.shared)
+    view = shared_view(owner, trainer.shared)
     chosen = [
         [choose(how, view, budget, keys[2]) for budget in sizes.budgets]
         for how in (*SELECTORS, PUBLISHED)

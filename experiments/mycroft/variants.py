@@ -10,7 +10,7 @@ import numpy as np
 from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.trainer import Samples, Sizes, take
 
-from .choosing import PUBLISHED, VARIANTS, choose, look
+from .choosing import PUBLISHED, VARIANTS, choose, shared_view
 from .spurious import PAIR, draw_backgrounds, mixed
 
 ALL = (PUBLISHED, *VARIANTS)
@@ -78,7 +78,7 @@ def variants_seed(
     offer, is_natural = mixed(scene, sizes.offered, share)
     owner = new_owner(offer, 2, sizes, keys[1])
     gain = lambda samples: trainer.gain(samples)[0]
-    view, deep = look(owner, shared), look(owner, shared, layers=2)
+    view, deep = shared_view(owner, shared), shared_view(owner, shared, layers=2)
     chosen = [
         [
             choose(how, deep if how == "two layers" else view, budget, keys[2])
@@ -89,7 +89,7 @@ def variants_seed(
     random = [choose("random", view, budget, keys[2]) for budget in sizes.budgets]
     by_hard = np.zeros((len(WAYS), len(requests(sizes))))
     for h, n in enumerate(requests(sizes)):
-        request_view = look(owner, take(shared, _first_of_each(shared[1], n)))
+        request_view = shared_view(owner, take(shared, _first_of_each(shared[1], n)))
         for i, how in enumerate(WAYS):
             by_hard[i, h] = gain(
                 take(offer, choose(how, request_view, sizes.main, keys[2]))

@@ -125,7 +125,9 @@ def _check(args: argparse.Namespace, method: str) -> None:
     if args.metric is not None and "metric" not in selector.arguments:
         raise ValueError(f"{method} does not take --metric")
     if args.per_class and not selector.classes:
-        those = ", ".join(name for name, each in SELECTORS.items() if each.classes)
+        those = ", ".join(
+            name for name, chooser in SELECTORS.items() if chooser.classes
+        )
         raise ValueError(f"{method} does not take --per-class; {those} do")
     if selector.tables and args.standardize:
         raise ValueError(f"{method} bins the columns: leave out --standardize")

@@ -12,7 +12,7 @@ from jaxsel.value import ESTIMATORS
 if TYPE_CHECKING:
     from jaxsel import Values
 
-RETRAINING = tuple(name for name, each in ESTIMATORS.items() if each.command)
+RETRAINING = tuple(name for name, estimator in ESTIMATORS.items() if estimator.command)
 LEARNERS = {
     "logistic": "LogisticRegression",
     "ridge": "RidgeRegression",
@@ -71,14 +71,14 @@ def _value(
     from jaxsel import value
 
     learner = getattr(value, LEARNERS[options["learner"]])()
-    some = {name: options[name] for name in ("alpha", "beta") if name in options}
+    shown = {name: options[name] for name in ("alpha", "beta") if name in options}
     if "samples" in options:
-        some["stop"] = value.MaxSamples(options["samples"])
+        shown["stop"] = value.MaxSamples(options["samples"])
     x, key = np.asarray(x, np.float32), jax.random.key(options["seed"])
     function = ESTIMATORS[method].function
     if "utility" not in ESTIMATORS[method].arguments:
-        return function(learner, x, y, key=key, **some, **where)
+        return function(learner, x, y, key=key, **shown, **where)
     utility = value.ModelUtility(
         learner, x, y, np.asarray(x_val, np.float32), y_val, metric=options["score"]
     )
-    return function(utility, key=key, **some, **where)
+    return function(utility, key=key, **shown, **where)

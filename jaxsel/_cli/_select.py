@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from jaxsel import Selection, Values
 
-_HARD = [name for name, each in SELECTORS.items() if each.compares is not None]
-_ALONE = [name for name, each in SELECTORS.items() if each.compares is None]
+_HARD = [name for name, chooser in SELECTORS.items() if chooser.compares is not None]
+_ALONE = [name for name, chooser in SELECTORS.items() if chooser.compares is None]
 _DESCRIPTION = f"""\
 Choose samples by the values that `jaxsel value` wrote, best first; or choose samples of
 a pool that look like others, or represent it. Writes OUT.npz, for jaxsel.Selection.load
@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> None:
     if args.like is not None or args.method is not None:
         choose(args)
         return
-    if given := [name for name in OPTIONS if getattr(args, name)]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if unused := [name for name in OPTIONS if getattr(args, name)]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise ValueError(
             f"{options} is for samples of a pool: add --like HARD, or --method for one "
             "that compares the pool with itself"

@@ -35,10 +35,10 @@ def drawer(weights: jax.Array) -> Callable[[jax.Array, int], jax.Array]:
             draws = jax.random.uniform(key, (count,), jnp.float32)
             return jnp.searchsorted(total, draws * total[-1], side="right")
         draws = jax.random.uniform(key, (2, count), jnp.float32)
-        at = jnp.searchsorted(total, draws[0] * total[-1], side="right")
-        within = jnp.cumsum(blocks[at], axis=1)
+        block = jnp.searchsorted(total, draws[0] * total[-1], side="right")
+        within = jnp.cumsum(blocks[block], axis=1)
         # `searchsorted(side="right")` of each draw in the block of its own.
         place = (within <= (draws[1] * within[:, -1])[:, None]).sum(axis=1)
-        return at * width + place
+        return block * width + place
 
     return draw

@@ -85,12 +85,12 @@ class Files(Source):
         first = next((file for file in files if file.n), files[0])
         for file in files:
             for name in ("row_shape", "dtype", "label_dtype"):
-                mine, theirs = getattr(first, name), getattr(file, name)
-                if mine != theirs and (file.n or name != "row_shape"):
+                expected, theirs = getattr(first, name), getattr(file, name)
+                if expected != theirs and (file.n or name != "row_shape"):
                     raise ValueError(
                         "all files must hold rows of one shape and type, but "
-                        f"{first.stamp.path} has {name} {mine} and {file.stamp.path} "
-                        f"has {theirs}"
+                        f"{first.stamp.path} has {name} {expected} and "
+                        f"{file.stamp.path} has {theirs}"
                     )
         self.files = files
         self.ends = np.cumsum([file.n for file in files])

@@ -78,10 +78,10 @@ def _bars(result: Purchase) -> Figure:
         ax.grid(visible=False, axis="y")
         ax.set(xlabel="New digits read right", xlim=(0, 1))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    told = "; ".join(f"{n} {mean:.1%}" for n, mean in zip(bars, means, strict=True))
+    shares = "; ".join(f"{n} {mean:.1%}" for n, mean in zip(bars, means, strict=True))
     return Figure(
         plot=figure,
-        alt=f"Accuracy on new digits: {told}.",
+        alt=f"Accuracy on new digits: {shares}.",
         caption=f"Accuracy by what was bought: mean of {len(result.seeds)} "
         "repetitions, each with other digits; lines are one standard deviation.",
     )
@@ -150,11 +150,13 @@ def _title(result: Purchase) -> str:
     means, seeds = [f"{a.mean():.1%}" for a in (chosen, random)], len(chosen)
     if seeds > 1 and ttest_rel(chosen, random).pvalue < 0.05:
         how = "better" if chosen.mean() > random.mean() else "worse"
-        told = f"do {how} than random ones: {' against '.join(means)}"
+        claim = f"do {how} than random ones: {' against '.join(means)}"
     else:
-        told = f"and random ones cannot be told apart by {seeds} seed{'s'[: seeds > 1]}"
-        told += f": {' and '.join(means)}"
-    return f"Samples bought with jaxsel {told} accuracy"
+        claim = (
+            f"and random ones cannot be told apart by {seeds} seed{'s'[: seeds > 1]}"
+        )
+        claim += f": {' and '.join(means)}"
+    return f"Samples bought with jaxsel {claim} accuracy"
 
 
 def _owners(result: Purchase) -> Table:

@@ -70,7 +70,7 @@ class Projected(Oracle):
         Raises:
             ValueError: If the other's key, `dim`, kind or parameters differ.
         """
-        mine, theirs = (
+        ours, theirs = (
             {
                 "key": (str(p.key.dtype), jax.random.key_data(p.key).tolist()),
                 "dim": p.rows.shape[1],
@@ -79,7 +79,7 @@ class Projected(Oracle):
             }
             for p in (self, other)
         )
-        differ = [what for what in mine if mine[what] != theirs[what]]
+        differ = [what for what in ours if ours[what] != theirs[what]]
         if differ:
             raise ValueError(
                 "target must be projected as the candidates are, with the same key, "

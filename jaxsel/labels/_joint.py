@@ -243,9 +243,9 @@ def _round(row: np.ndarray) -> np.ndarray:
 
 def _latent(counts: np.ndarray, labels: np.ndarray) -> tuple[Any, Any, Any]:
     """Return P(given | true), P(true | given) and P(true)."""
-    given, true = counts.sum(axis=1), counts.sum(axis=0)
+    by_given, true = counts.sum(axis=1), counts.sum(axis=0)
     noise = counts / np.maximum(true, _TINY)
-    inverse = counts.T / np.maximum(given, _TINY)
+    inverse = counts.T / np.maximum(by_given, _TINY)
     # Bayes on the diagonal: P(true) = P(given) P(true | given) / P(given | true).
     ratio = inverse.diagonal() / np.maximum(noise.diagonal(), _TINY)
     prior = np.clip(ratio * (labels / labels.sum()), CLOSE, 1)

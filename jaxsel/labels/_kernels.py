@@ -84,13 +84,17 @@ def label_quality(
     """
     check_choice("method", method, QUALITIES)
     classes = pred_probs.shape[1]
-    own = jnp.take_along_axis(pred_probs, y[:, None], axis=1)[:, 0]
+    confidence = jnp.take_along_axis(pred_probs, y[:, None], axis=1)[:, 0]
     if method == "self_confidence":
-        return own
+        return confidence
     if method == "normalized_margin":
         is_label = jnp.arange(classes)[None] == y[:, None]
         rival = jnp.where(is_label, -jnp.inf, pred_probs).max(1)
-        return (own - rival + 1) / 2
+        return (confidence - rival + 1) / 2
     entropy = jax.scipy.special.entr(jnp.maximum(pred_probs, 0)).sum(1)
-    ratio = entropy / jnp.log(jnp.asarray(classes, own.dtype)) / jnp.maximum(own, CLOSE)
+    ratio = (
+        entropy
+        / jnp.log(jnp.asarray(classes, confidence.dtype))
+        / jnp.maximum(confidence, CLOSE)
+    )
     return jnp.log(ratio + 1) / jnp.maximum(ratio, CLOSE)

@@ -329,14 +329,14 @@ def _likeliest_rates(
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         flips = _flips(parameters[size:])
         value, true, labels = _loss(scores, y, flips, parameters[:size])
-        own = labels[np.arange(n), y]
+        likelihood = labels[np.arange(n), y]
         # Gradient by the logits: P(true | x) - P(true | x, given).
-        apart = true * (1 - flips[:, y].T / own[:, None])
+        apart = true * (1 - flips[:, y].T / likelihood[:, None])
         slope = np.einsum("mnk,nk->m", scores, apart)
         biases = apart.sum(axis=0)[: size - members]
         biases += _RIDGE * parameters[members:size]
         # By each entry of P(given | true), then along that of a rate.
-        entries = -(true / own[:, None]).T @ onehot
+        entries = -(true / likelihood[:, None]).T @ onehot
         kept = entries.diagonal()
         rates = (entries.sum(axis=1) - kept) / (classes - 1) - kept
         return value, np.concatenate([slope, biases, rates])

@@ -72,14 +72,16 @@ def quality(
     scores = np.empty(len(codes), np.float64 if wide else probs.dtype)
     for part in row_blocks(probs):
         block = np.ascontiguousarray(probs[part])
-        rows, given = np.arange(len(block)), codes[part]
-        own = block[rows, given]
+        rows, label = np.arange(len(block)), codes[part]
+        confidence = block[rows, label]
         if method == "normalized_margin":
-            scores[part] = (own - _rival(block, rows, given, part, summary) + 1) / 2
+            scores[part] = (
+                confidence - _rival(block, rows, label, part, summary) + 1
+            ) / 2
             continue
         block = np.maximum(block, 0)
         entropy = -np.sum(special.xlogy(block, block), axis=1)
-        ratio = entropy / np.log(block.shape[1]) / np.maximum(own, _LEAST)
+        ratio = entropy / np.log(block.shape[1]) / np.maximum(confidence, _LEAST)
         scores[part] = np.log(ratio + 1) / np.maximum(ratio, _LEAST)
     return scores
 

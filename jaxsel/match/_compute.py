@@ -17,7 +17,7 @@ from jaxsel.gradients import Gradient, Oracle
 
 from ._inputs import one_of
 from ._pursue import pursue
-from ._resident import Mesh, Resident, by_shards, here, parts_of, rounded
+from ._resident import Mesh, Resident, by_shards, parts_of, rounded, to_hosts
 from ._types import Match
 
 # Columns of one request, where candidates take more bytes than caches hold.
@@ -120,7 +120,7 @@ def _on_devices(
         score=score,
         mesh=mesh,
     )
-    match = here(match)
+    match = to_hosts(match)
     filled = np.arange(match.indices.shape[-1]) < np.asarray(match.n_valid)[..., None]
     indices = np.where(filled, places[np.asarray(match.indices)], 0).astype(np.int32)
     return dataclasses.replace(match, indices=jnp.asarray(indices))

@@ -105,7 +105,7 @@ class Resident:
     def combine(self, weights: np.ndarray) -> Gradient:
         """Return `sum_i w_i g_i`, for weights `[n]`, to every process."""
         rows = shard(self.laid(weights).astype(self.dtype), self.mesh)
-        return here(_combine(self.oracle, rows, self.mesh))
+        return to_hosts(_combine(self.oracle, rows, self.mesh))
 
     def mean(self, rows: np.ndarray | None = None) -> Gradient:
         """Return the mean gradient of some candidates, or of all."""
@@ -222,7 +222,7 @@ def by_shards(
     return run
 
 
-def here(tree: _T) -> _T:
+def to_hosts(tree: _T) -> _T:
     """Bring small arrays whole to every process."""
 
     def local(array: Any) -> jax.Array:

@@ -270,11 +270,11 @@ def fed_avg(
     params, state = replicate((params, state), mesh)
     part = shard(_padded(rows, sizes, mesh), mesh)
     for i in track(range(begun, rounds), progress=progress, label="Rounds"):
-        own = jax.random.fold_in(key, i)
+        round_key = jax.random.fold_in(key, i)
         if taken < len(sizes):
-            chosen = np.asarray(jax.random.permutation(own, len(sizes)))[:taken]
+            chosen = np.asarray(jax.random.permutation(round_key, len(sizes)))[:taken]
             part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
-        mean = step(params, *data, *part, jax.random.fold_in(own, 1))
+        mean = step(params, *data, *part, jax.random.fold_in(round_key, 1))
         # The pseudo-gradient of Reddi et al.: descent by 1 leads to the clients' mean.
         backwards = jax.tree.map(jnp.subtract, params, mean)
         updates, state = server.update(backwards, state, params)

@@ -302,14 +302,14 @@ def settle_groups(
     def resolve(size: int, state: Any) -> Any:
         """Settle the first open groups, at most `size` points of them."""
         near, index, unsettled, _ = state
-        at = jnp.nonzero(unsettled, size=size, fill_value=w)[0].astype(jnp.int32)
-        of = group.at[at].get(mode="fill", fill_value=w)
+        place = jnp.nonzero(unsettled, size=size, fill_value=w)[0].astype(jnp.int32)
+        of = group.at[place].get(mode="fill", fill_value=w)
         if size < w:  # the last group may go on: leave it for the next time
             # Groups are contiguous, so no other can be cut off; a filler (w) at the end
             # shows that none is.
-            at = jnp.where((of < of[-1]) | (of[-1] == w), at, w)
-            of = jnp.where(at < w, of, w)
-        whose = index.at[at].get(mode="fill", fill_value=0)
+            place = jnp.where((of < of[-1]) | (of[-1] == w), place, w)
+            of = jnp.where(place < w, of, w)
+        whose = index.at[place].get(mode="fill", fill_value=0)
         with jax.enable_x64(True):
             exact_near = true_distances(exact, whose)
             of, exact_near, whose = lax.sort((of, exact_near, whose), num_keys=2)
@@ -321,10 +321,10 @@ def settle_groups(
             # each group is written back to its own ranks, and fillers (w) to none.
             _, whose = lax.sort((tied, whose), num_keys=2)
         return (
-            near.at[at].set(exact_near, mode="drop"),
-            index.at[at].set(whose, mode="drop"),
-            unsettled.at[at].set(False, mode="drop"),
-            jnp.all(at == w),  # the first group is larger than that
+            near.at[place].set(exact_near, mode="drop"),
+            index.at[place].set(whose, mode="drop"),
+            unsettled.at[place].set(False, mode="drop"),
+            jnp.all(place == w),  # the first group is larger than that
         )
 
     # Most rows have a few dozen open points: settle blocks of `_FEW`, and all w points

@@ -18,7 +18,7 @@ from ._bootstrap import bootstrap_size, draw_bootstrap
 from ._build import target_manifest
 from ._manifest import KINDS, Kind, Manifest
 from ._messages import Bootstrap, Offer, Plan, check_labels
-from ._plan import Phase, ProbeSpec, Samples, Training, check_inputs, given
+from ._plan import Phase, ProbeSpec, Samples, Training, check_inputs, required
 from ._proxy_maker import ProxyMaker
 from ._spec import Spec, probe_manifest
 
@@ -107,7 +107,7 @@ class ModelOwner:
         if self.distil is not None:
             _check_like_pool(self.distil, offer)
         bought = bootstrap_size(offer.n, self.bootstrap)
-        n_classes = given("n_classes", self._n_classes)
+        n_classes = required("n_classes", self._n_classes)
         return Plan(
             n=offer.n,
             bootstrap=self.bootstrap,
@@ -167,7 +167,7 @@ class ModelOwner:
         Raises:
             ValueError: If there is no target, or the training diverges.
         """
-        target = given("target", self.target)
+        target = required("target", self.target)
         trained = finetune(
             target.graphdef,
             target.params,
@@ -186,14 +186,14 @@ class ModelOwner:
         self, spec: Spec | ProbeSpec, offer: Offer, n_classes: int
     ) -> Manifest:
         if isinstance(spec, ProbeSpec):
-            (width,) = given("features", offer.features)
+            (width,) = required("features", offer.features)
             return probe_manifest(
                 width=width, n_classes=n_classes, head=spec.hidden, score=self.kind
             )
-        inputs = given("inputs", offer.inputs)
+        inputs = required("inputs", offer.inputs)
         return target_manifest(
             spec,
-            given("target", self.target),
+            required("target", self.target),
             length=inputs[0][0] if offer.tokens else None,
             n_classes=n_classes,
             score=self.kind,

@@ -163,7 +163,7 @@ def check_inputs(name: str, samples: Samples, target: Target | None) -> None:
         )
 
 
-def given(name: str, value: _T | None) -> _T:
+def required(name: str, value: _T | None) -> _T:
     """Return a value that must not be None.
 
     Raises:

@@ -24,7 +24,7 @@ from ._heads import gradient_importance
 from ._invivo import Goal, check_ranking, first_logits, refit_score, tune
 from ._manifest import Manifest
 from ._messages import Bootstrap, Plan, Published
-from ._plan import Phase, ProbeSpec, Samples, given
+from ._plan import Phase, ProbeSpec, Samples, required
 from ._probe import fit_probe
 from ._proxy import Proxy
 from ._scores import log_prior, score
@@ -88,7 +88,7 @@ class ProxyMaker:
         else:
             untrained = self._untrained[phase.proxy, *_lesson_ex_vivo(phase)]
             samples, targets = self._lessons(phase.goal, features=False)
-            base = given("target", self.owner.base)
+            base = required("target", self.owner.base)
             read = proxy_inputs(untrained.manifest, base, samples.inputs)
             proxy, trained = tune(
                 untrained,
@@ -167,7 +167,10 @@ class ProxyMaker:
 
         The emulators of phases that learn from the same samples are fitted in one loop.
         """
-        base, tuned = given("target", self.owner.base), given("target", self.tuned)
+        base, tuned = (
+            required("target", self.owner.base),
+            required("target", self.tuned),
+        )
         inputs: Any = self.sold.samples.inputs
         importance = None
         if self.owner.heads == "gradient":
@@ -213,7 +216,7 @@ class ProxyMaker:
         samples = Samples(inputs, read)
         if goal == "ranks":
             return samples, self.target_scores(inputs)
-        return samples, given("target", self.tuned).logits(inputs)
+        return samples, required("target", self.tuned).logits(inputs)
 
     def target_scores(self, inputs: Any) -> np.ndarray:
         """Return the scores that proxies stand in for, `[n]`: the tuned target's own.
@@ -221,7 +224,7 @@ class ProxyMaker:
         Args:
             inputs: n samples as the target reads them.
         """
-        logits = given("target", self.tuned).logits(inputs)
+        logits = required("target", self.tuned).logits(inputs)
         ranks = score(jnp.asarray(logits), self.owner.kind, prior=self._prior)
         return np.asarray(ranks)
 
@@ -234,9 +237,9 @@ class ProxyMaker:
         head_key: jax.Array,
     ) -> tuple[Proxy, np.ndarray]:
         samples, targets = self._lessons(phase.goal, features=True)
-        features = given("features", self.sold.samples.features)
+        features = required("features", self.sold.samples.features)
         head = fit_probe(
-            given("features", samples.features),
+            required("features", samples.features),
             targets,
             loss=phase.goal,
             n_classes=self.plan.n_classes,
@@ -267,8 +270,8 @@ class ProxyMaker:
         """Return a proxy with bounds on its numbers, measured on the bootstrap set."""
         sold = self.sold.samples
         if not proxy.manifest.layers:
-            return with_bounds(proxy, given("features", sold.features))
-        base = given("target", self.owner.base)
+            return with_bounds(proxy, required("features", sold.features))
+        base = required("target", self.owner.base)
         return with_bounds(proxy, *proxy_inputs(proxy.manifest, base, sold.inputs))
 
 

@@ -24,7 +24,7 @@ from ._manifest import Kind, Manifest
 from ._messages import Plan, check_labels
 from ._model_owner import ModelOwner
 from ._monotonicity import monotonicity
-from ._plan import Phase, Samples, Training, given
+from ._plan import Phase, Samples, Training, required
 from ._proxy_maker import ProxyMaker
 from ._store import Store
 
@@ -116,7 +116,7 @@ def rehearse(
         raise ValueError("candidates must hold at least one phase, got none")
     phases = {k: dataclasses.replace(p, keep=None) for k, p in candidates.items()}
     check_same_length("labels", np.asarray(labels), "samples", samples)
-    y = check_labels(labels, len(samples), given("n_classes", target.n_classes))
+    y = check_labels(labels, len(samples), required("n_classes", target.n_classes))
     bought = bootstrap_size(len(samples), bootstrap)
     owner = ModelOwner(
         schedule=(),
@@ -214,7 +214,7 @@ def _run_digest(
     secret: jax.Array,
 ) -> str:
     """Return a digest of all that a run depends on; the number of runs may differ."""
-    target = given("target", owner.target)
+    target = required("target", owner.target)
     settings = {
         "target": [repr(target.config), target.read],
         "candidates": repr([*phases.items()]),

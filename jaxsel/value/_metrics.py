@@ -41,11 +41,11 @@ def predicted(scores: jax.Array, axis: int = -1) -> jax.Array:
         return jax.lax.index_in_dim(scores, c, axis, keepdims=False)
 
     best = of(0)
-    found = jnp.zeros(best.shape, jnp.int32)
+    index = jnp.zeros(best.shape, jnp.int32)
     for c in range(1, classes):
         better = of(c) > best
-        best, found = jnp.maximum(best, of(c)), jnp.where(better, c, found)
-    return found
+        best, index = jnp.maximum(best, of(c)), jnp.where(better, c, index)
+    return index
 
 
 def accuracy(
@@ -73,9 +73,9 @@ def f1_macro(
     """Return the mean F1 over classes that occur or are predicted, `[B]`."""
     classes = scores.shape[-1]
     onehot = jax.nn.one_hot(y, classes, dtype=jnp.float32)
-    given = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
-    both = jnp.einsum("bmc,mc->bc", given, onehot, precision="highest")
-    sizes = given.sum(1) + onehot.sum(0)[None]
+    guess = jax.nn.one_hot(predicted(scores), classes, dtype=jnp.float32)
+    both = jnp.einsum("bmc,mc->bc", guess, onehot, precision="highest")
+    sizes = guess.sum(1) + onehot.sum(0)[None]
     count = jnp.sum(sizes > 0, axis=-1).astype(sizes.dtype)
     return (2 * both / jnp.maximum(sizes, 1)).sum(-1) / count
 
@@ -151,7 +151,7 @@ def _minus(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
-    def one(lead: jax.Array) -> jax.Array:
+    def area(lead: jax.Array) -> jax.Array:
         ordered = jnp.sort(lead)
         below = jnp.searchsorted(ordered, lead, side="left")
         to = jnp.searchsorted(ordered, lead, side="right")
@@ -161,12 +161,12 @@ def _area(lead: jax.Array, positive: jax.Array) -> jax.Array:
         over = jnp.sum(jnp.where(positive, rank, 0)) - n.astype(jnp.float32) ** 2 / 2
         return over / jnp.maximum(n * (len(lead) - n), 1).astype(over.dtype)
 
-    return jax.vmap(one)(lead)
+    return jax.vmap(area)(lead)
 
 
 SCORERS: dict[str, MetricFunction] = {
-    each.__name__: each
-    for each in (
+    scorer.__name__: scorer
+    for scorer in (
         accuracy,
         balanced_accuracy,
         neg_log_loss,

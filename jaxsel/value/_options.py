@@ -132,8 +132,8 @@ def knn_value(function: Callable[_P, Values]) -> Callable[_P, Values]:
             name: bring(name, value) for name, value in kwargs.items()
         }
         places = [first, *[""] * len(args)]
-        given = [bring(*pair) for pair in zip(places, args, strict=False)]
-        return function(*given, **options)  # pyright: ignore[reportCallIssue]
+        positional = [bring(*pair) for pair in zip(places, args, strict=False)]
+        return function(*positional, **options)  # pyright: ignore[reportCallIssue]
 
     vars(call)["__signature__"] = signature.replace(parameters=parameters + shared)
     return call

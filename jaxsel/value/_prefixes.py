@@ -67,13 +67,13 @@ class Walk:
             ends: The utility of no points and of all.
             sizes: The smallest and the largest prefix wanted, from 1 to n - 1.
         """
-        found = np.full((count, work.n + 1), np.nan)
-        found[:, 0], found[:, -1] = ends
+        utilities = np.full((count, work.n + 1), np.nan)
+        utilities[:, 0], utilities[:, -1] = ends
         wanted = np.arange(lanes)
         wanted[count:] = -1
         rows = first_rows(work, lanes, sizes)
         ended = np.full(count, work.n)
-        return cls(found, ended, wanted, sizes[0], rows // lanes, rows)
+        return cls(utilities, ended, wanted, sizes[0], rows // lanes, rows)
 
     def done(self, sizes: tuple[int, int]) -> bool:
         """Return whether all have ended, or the largest prefix wanted is known."""

@@ -93,7 +93,7 @@ class Count:
 
     def __sub__(self, other: Count) -> Count:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Count(*(one - two for one, two in pairs))
+        return Count(*(mine - theirs for mine, theirs in pairs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from experiments.mycroft.choosing import (
     _cross_entropy,
     choose,
     filled,
-    look,
+    shared_view,
     two_layers,
 )
 from experiments.mycroft.figures import matched
@@ -377,7 +377,7 @@ def test_choices_keep_to_budget_and_classes(parity):
     scene = draw_starved(parity, TINY, jax.random.key(0))
     shared = scene.trainer.shared
     owner = new_owner(scene.offer, scene.n_classes, TINY, jax.random.key(1))
-    view = look(owner, shared)
+    view = shared_view(owner, shared)
     assert view.features.shape == (400, 128)
     share = np.bincount(shared[1], minlength=2) / len(shared[1])
     for how in (*SELECTORS, PUBLISHED, *VARIANTS):

@@ -18,7 +18,7 @@ from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.spoiling import PERMUTED
 from experiments._kit.scenes.starved import draw_starved
 from experiments._kit.scenes.trainer import Samples, Sizes, take
-from experiments.mycroft.choosing import PUBLISHED, choose, look
+from experiments.mycroft.choosing import PUBLISHED, choose, shared_view
 from experiments.mycroft.paper import BUDGETS
 from experiments.mycroft.spurious import (
     SIZES as STRIPES,
@@ -199,7 +199,7 @@ def permuted_seed(data: Samples, sizes: Sizes, seed: int) -> dict[str, np.ndarra
     accuracy = []
     for labels in (y, wrong):
         owner = new_owner((x, labels), scene.n_classes, sizes, keys[1])
-        view = look(owner, scene.trainer.shared)
+        view = shared_view(owner, scene.trainer.shared)
         chosen = [choose(how, view, sizes.main, keys[2]) for how in WAYS]
         gain = scene.trainer.gain
         accuracy.append([gain(take(owner.samples, rows)) for rows in chosen])

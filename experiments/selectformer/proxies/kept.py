@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.seeds import Workers, at_once, free_programs, told
+from experiments.seeds import Workers, at_once, free_programs, logged
 from experiments.store import remembered
 from jaxsel._runs.progress import track
 
@@ -53,6 +53,6 @@ def each_kept(
     counted = track(results, progress=progress, label=stem.title(), total=len(pairs))
     by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
     named = [(name, seeds[s]) for name, s in pairs]
-    for (name, _), pair_result in told(named, counted, stem.title()):
+    for (name, _), pair_result in logged(named, counted, stem.title()):
         by_name[name].append(pair_result)
     return by_name

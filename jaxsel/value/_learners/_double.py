@@ -37,7 +37,7 @@ class _Points(NamedTuple):
 
 
 class _Chances(NamedTuple):
-    each: jax.Array  # [B, C, n]
+    probs: jax.Array  # [B, C, n]
     wrong: jax.Array  # of all classes but the right one, [B, n]
 
 
@@ -194,7 +194,7 @@ def _chances(points: _Points, logits: jax.Array) -> _Chances:
 
 
 def _slope(points: _Points, theta: jax.Array, chances: _Chances) -> jax.Array:
-    error = jnp.where(points.right, -chances.wrong[:, None], chances.each)[:, 1:]
+    error = jnp.where(points.right, -chances.wrong[:, None], chances.probs)[:, 1:]
     slope = dot(points.weights[:, None] * error, points.x)
     slope = jnp.where(points.present[:, 1:], slope, 0)
     return slope + _penalised(points, theta)
@@ -239,7 +239,7 @@ def _solved(
         return cond(subset[0], lambda subset: 0 * subset[-1], newton_step, subset)
 
     weights, present, penalty = points.weights, points.present[:, 1:], points.penalty
-    subsets = skip, chances.each, weights, present, penalty, points.n_present, slope
+    subsets = skip, chances.probs, weights, present, penalty, points.n_present, slope
     return lax_map(unless_done, subsets)
 
 

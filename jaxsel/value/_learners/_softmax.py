@@ -36,7 +36,7 @@ class _State(NamedTuple):
 
 
 class _Inner(NamedTuple):
-    found: jax.Array
+    solution: jax.Array
     residual: jax.Array
     direction: jax.Array
     size: jax.Array  # [B], of the residual, preconditioned
@@ -279,7 +279,7 @@ def _solve(
         sound = (curvature > 0) & ~state.done
         length = jnp.where(sound, state.size / jnp.where(sound, curvature, 1), 0)
         length = length[:, None, None]
-        solution = state.found + length * state.direction
+        solution = state.solution + length * state.direction
         residual = state.residual - length * image
         ahead = precondition(residual)
         size = jnp.where(sound, inner(residual, ahead), state.size)
@@ -301,7 +301,7 @@ def _solve(
     )
     end = jax.lax.while_loop(going, step, start)
     share = jnp.maximum(end.size, 0) / jnp.where(initial > 0, initial, 1)
-    return end.found, jnp.sqrt(share)
+    return end.solution, jnp.sqrt(share)
 
 
 def _line_search(

@@ -52,11 +52,11 @@ def drive(
             check(operation, call)
         operands = [call.operands for call in calls]
         if together and len(lanes) > 1 and operation.coalesced:
-            found = _together(operation, operands, run)
+            computed = _together(operation, operands, run)
         else:
-            found = [run(operation, operand) for operand in operands]
+            computed = [run(operation, operand) for operand in operands]
         calls = []
-        for lane, result in zip(lanes, found, strict=True):
+        for lane, result in zip(lanes, computed, strict=True):
             try:
                 calls.append(lane.send(result))
             except StopIteration as end:
