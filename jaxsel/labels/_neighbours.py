@@ -24,6 +24,7 @@ from jaxsel.neighbors import (
     squared_norms,
     top_k,
 )
+from jaxsel.neighbors._distance import error_parts
 
 from ._inputs import number_labels
 
@@ -34,6 +35,7 @@ SHARPNESS = (0.0, 1.0, 3.0)
 _TRIED = 1024  # samples on which metrics are compared
 _ENTRIES = 1 << 22  # distances in memory at once
 _SEARCH = 1e12  # multiply-adds of a search for neighbours that is made unasked
+_ROUNDED = 1e-3  # share of a distance that rounding may take
 
 
 class Near(NamedTuple):
@@ -180,8 +182,8 @@ def nearest_others(
 ) -> Near:
     """Find the k nearest other samples of each; fewer where there are fewer.
 
-    The search is by float32 distances; those found are then put in order by distances
-    computed in float64.
+    The search is by float32 distances. Where their rounding might change the order, or
+    a distance by a thousandth, they are computed again in float64.
 
     Args:
         x: `[n, d]`.
@@ -199,7 +201,7 @@ def nearest_others(
     norms = squared_norms(points)
     rows = np.arange(n) if rows is None else rows
     size = min(len(rows), max(1, _ENTRIES // n))
-    indices: list[np.ndarray] = []
+    blocks: list[tuple[np.ndarray, ...]] = []
     starts = range(0, len(rows), size)
     if progress:
         starts = track(starts, progress=True, label="neighbours")
@@ -207,52 +209,68 @@ def nearest_others(
         first = min(start, len(rows) - size)  # one shape, one compilation
         queries = rows[first : first + size].astype(np.int32)
         near = _search(points, norms, jnp.asarray(queries), k=k, metric=metric)
-        indices.append(np.asarray(near)[start - first :])
-    return _settled(x, rows, np.concatenate(indices), metric)
+        blocks.append(tuple(np.asarray(part)[start - first :] for part in near))
+    rounded, indices, errors = map(np.concatenate, zip(*blocks, strict=True))
+    return _settled(x, rows, rounded, indices, errors, metric)
 
 
 @jit(static_argnames=("k", "metric"))
 def _search(
     points: jax.Array, norms: jax.Array, queries: jax.Array, *, k: int, metric: Metric
-) -> jax.Array:
-    near = distances(points, points[queries], metric=metric, norms=norms)
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the distances of the nearest, their rows, and bounds of the errors."""
+    asked = points[queries]
+    near = distances(points, asked, metric=metric, norms=norms)
     # No sample is a neighbour of its own.
     near = near.at[jnp.arange(len(queries)), queries].set(jnp.inf)
 
-    def nearest(row: jax.Array) -> jax.Array:
-        return top_k(row, k)[1]
+    def nearest(row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return top_k(row, k)
 
-    return jax.vmap(nearest)(near)
+    far, indices = jax.vmap(nearest)(near)
+    error, of_query = error_parts(norms, asked, metric)
+    return far, indices, error[indices] + of_query[:, :1]
 
 
 def _settled(
-    x: np.ndarray, rows: np.ndarray, indices: np.ndarray, metric: Metric
+    x: np.ndarray,
+    rows: np.ndarray,
+    rounded: np.ndarray,
+    indices: np.ndarray,
+    errors: np.ndarray,
+    metric: Metric,
 ) -> Near:
-    """Compute the distances of neighbours in float64, and put them in order."""
-    n, k = indices.shape
-    lengths = np.empty((n, k))
+    """Put neighbours in order, by distances in float64 where rounding matters."""
+    tied = np.diff(rounded) <= errors[:, 1:] + errors[:, :-1]
+    doubtful = errors > _ROUNDED * rounded
+    doubtful[:, 1:] |= tied
+    doubtful[:, :-1] |= tied
+    lengths = rounded.astype(np.float64)
+    of, place = np.nonzero(doubtful)
     flat = x.reshape(len(x), -1)
-    if metric == "cosine":
-        wide = flat.astype(np.float64)
-        size = np.sqrt((wide * wide).sum(1, keepdims=True))
-        flat = wide / np.where(size > 0, size, 1)
-    size = max(1, (1 << 20) // (k * flat.shape[1]))
-    for start in range(0, n, size):
-        part = slice(start, start + size)
-        centres = flat[rows[part]].astype(np.float64)[:, None]
-        offsets = centres - flat[indices[part]].astype(np.float64)
-        lengths[part] = np.einsum("ikd,ikd->ik", offsets, offsets)
-        if metric == "cosine":  # half the squared difference of unit rows
-            lengths[part] /= 2
-            zero = np.logical_not(centres.any(axis=2))
-            zero = zero | np.logical_not(flat[indices[part]].any(axis=2))
-            lengths[part][zero] = 1
+    size = max(1, _ENTRIES // flat.shape[1])
+    for start in range(0, len(of), size):
+        part = of[start : start + size], place[start : start + size]
+        a, b = flat[rows[part[0]]], flat[indices[part]]
+        lengths[part] = _apart(a.astype(np.float64), b.astype(np.float64), metric)
     order = np.lexsort((indices, lengths))
     return Near(
         np.take_along_axis(lengths, order, 1),
         np.take_along_axis(indices, order, 1),
         metric,
     )
+
+
+def _apart(a: np.ndarray, b: np.ndarray, metric: Metric) -> np.ndarray:
+    """Return the distances of rows `[m, d]` from rows, `[m]`."""
+    if metric == "l2":
+        offset = a - b
+        return np.einsum("id,id->i", offset, offset)
+    size, size_b = (np.sqrt((v * v).sum(axis=1, keepdims=True)) for v in (a, b))
+    zero = (size == 0) | (size_b == 0)
+    # Half the squared difference of unit rows keeps the digits of small distances.
+    offset = a / np.where(zero, 1, size) - b / np.where(zero, 1, size_b)
+    return np.where(zero[:, 0], 1.0, np.einsum("id,id->i", offset, offset) / 2)
 
 
 class Votes(NamedTuple):
