@@ -40,6 +40,7 @@ SHOWN = {
     "labels joint": "Suspected labels of given probabilities",
     "knn exact": "KNN-Shapley, exact",
     "match factored": "Matching 10,000 gradients in factors",
+    "match small": "Matching, at the rank",
     "match past the rank": "Matching, past the rank",
     "retrieve million": "20 neighbours from a million",
 }
@@ -47,6 +48,8 @@ LOST = {  # names of cases in which a peer is faster
     "labels found tweets": "Label errors from features, tweets",
     "labels found newsgroups": "Label errors from features, newsgroups",
     "labels found movie_polarity": "Label errors from features, film reviews",
+    "labels found digits": "Label errors from features, digits",
+    "labels found adult": "Label errors from features, Adult",
     "retrieve targeted-gcmi": "Graph-cut choice of candidates",
     "retrieve streamed": "Retrieval from files",
 }
