@@ -10,15 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel.proxy import (
-    MLPAttention,
-    Nonlinearity,
-    attention_r2,
-    mlp,
-    observe_attention,
-    train_mlps,
-)
+from jaxsel.proxy import mlp
+from jaxsel.proxy._exvivo import train_mlps
+from jaxsel.proxy._mlp import Nonlinearity
 from jaxsel.proxy.families import Attention
+from jaxsel.proxy.families._attention_exact import attention_r2
+from jaxsel.proxy.families._attention_mlp import MLPAttention, observe_attention
 
 WIDTHS, SEEDS, BATCH, RATE = (2, 8, 16), 3, 1024, 0.01
 LAYERS, LENGTH = 3, 32

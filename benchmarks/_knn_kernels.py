@@ -10,17 +10,12 @@ import jax
 
 from jaxsel.neighbors import Sort
 from jaxsel.neighbors._exact import Exact
-from jaxsel.value import (
-    RankTable,
-    rank_table,
-    semivalue,
-    semivalue_hybrid,
-    shapley_weights,
-)
+from jaxsel.value import rank_table, semivalue, semivalue_hybrid, shapley_weights
 from jaxsel.value._accumulate import accumulate
 from jaxsel.value._hybrid import HEAD
 from jaxsel.value._options import Options
 from jaxsel.value._task import Task
+from jaxsel.value._weights import RankTable
 
 from ._knn import Points
 

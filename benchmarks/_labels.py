@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from experiments._kit.texts import read_texts
-from jaxsel import data, labels, models
+from jaxsel import data, models
+from jaxsel.labels._folds import deal_folds
 
 RATE, FOLDS = 0.1, 5
 _HIDDEN = 384  # of MiniLM
@@ -106,7 +107,7 @@ def converged_probs(task: Labelled) -> np.ndarray:
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     learner = LogisticRegression(solver="newton-cg", tol=1e-9, max_iter=10_000)
-    split = PredefinedSplit(labels.deal_folds(task.y, folds=FOLDS))
+    split = PredefinedSplit(deal_folds(task.y, folds=FOLDS))
     x = task.x.astype(np.float64)
     x -= x.mean(axis=0)
     return np.asarray(
@@ -119,7 +120,7 @@ def sklearn_probs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    fold = labels.deal_folds(y, folds=FOLDS)
+    fold = deal_folds(y, folds=FOLDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it stops after 100 steps
         probs: Any = cross_val_predict(

@@ -13,10 +13,10 @@ from jaxsel.market import (
     Valuation,
     ValueOwner,
     ask_values,
-    privacy_epsilon,
     private_values,
     sum_counts,
 )
+from jaxsel.market._privacy import privacy_epsilon
 
 EPSILONS = (0.1, 1.0, 10.0)
 _CLASSES = 10

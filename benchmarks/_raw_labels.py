@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import jaxsel
-from jaxsel import labels
+from jaxsel.labels._folds import deal_folds
 
 FLIPPED = 0.1
 SEEDS = 5
@@ -129,7 +129,7 @@ def cleanlab_scores(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             make_pipeline(StandardScaler(), LogisticRegression()),
             x,
             y,
-            cv=PredefinedSplit(labels.deal_folds(y)),
+            cv=PredefinedSplit(deal_folds(y)),
             method="predict_proba",
         )
     return get_label_quality_scores(y, probs, method="self_confidence")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from jaxsel.data import open_rows
-from jaxsel.retrieve import Nearest, binning_distance, nearest
+from jaxsel.retrieve import binning_distance, nearest
+from jaxsel.retrieve._nearest import Nearest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 
 from jaxsel.filter import (
-    Band,
-    FilterServer,
     LossThreshold,
     count_losses,
     federated_threshold,
     filter_server,
     loss_threshold,
 )
+from jaxsel.filter._band import Band
+from jaxsel.filter._server import FilterServer
 
 from . import _filter, _private
 from ._case import Case, Contender, Target, faster

@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from jaxsel.proxy import (
-    MLPAttention,
-    PolynomialAttention,
-    PowerAttention,
-    TwoQuadAttention,
-)
 from jaxsel.proxy.families import Attention
+from jaxsel.proxy.families._attention_2quad import TwoQuadAttention
+from jaxsel.proxy.families._attention_mlp import MLPAttention
+from jaxsel.proxy.families._attention_polynomial import PolynomialAttention
+from jaxsel.proxy.families._attention_powers import PowerAttention
 
 from . import _emulators
 from ._case import Case, Contender, Target, faster

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from jaxsel.retrieve import (
-    Mode,
     binning_distance,
     nearest,
     retrieve_nearest,
     retrieve_targeted,
 )
+from jaxsel.retrieve._binning import Mode
 
 from . import _retrieval, _submodular
 from ._case import Case, Contender, faster

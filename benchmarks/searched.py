@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import jaxsel
-from jaxsel import labels
+from jaxsel.labels._folds import deal_folds
 from jaxsel.labels._logistic import tuned_logistic
 
 from . import _labels
@@ -74,7 +74,7 @@ def searched_scores(
     if scale:
         spread = x.std(axis=0)
         x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    fold = np.asarray(labels.deal_folds(y, folds=_labels.FOLDS))
+    fold = np.asarray(deal_folds(y, folds=_labels.FOLDS))
     probs = np.exp(tuned_logistic(x, y, task.n_classes, fold).log_probs)
     probs = np.asarray(probs / probs.sum(axis=1, keepdims=True), np.float64)
     return get_label_quality_scores(y, probs, method="self_confidence")

@@ -26,6 +26,12 @@ from jaxsel import (
     retrieve,
     value,
 )
+from jaxsel.gradients._factored import LayerFactors
+from jaxsel.labels._quality import QUALITIES
+from jaxsel.proxy._probe import Probe
+from jaxsel.proxy.families import attention_emulator
+from jaxsel.value._threshold_kernel import harmonic_numbers
+from jaxsel.value._weights import loo_weights
 
 N, D, K = 40, 3, 5
 TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -106,7 +112,7 @@ def _pursue(rows, target):
 
 
 def _pursue_factored(errors, features, target):
-    oracle = gradients.Factored((gradients.LayerFactors(errors, features, False),))
+    oracle = gradients.Factored((LayerFactors(errors, features, False),))
     options = {"positive": False, "score": "ols", "many": 2}
     options["valid"] = np.arange(len(errors)) != 1
     return _compiled(oracle, (target,), budget=3, l2=0.1, **options)
@@ -134,7 +140,7 @@ def _labelled(rng):
 
 
 _TABLE = value.rank_table(value.shapley_weights(N, K))
-_LOO = value.rank_table(value.loo_weights(N, K))
+_LOO = value.rank_table(loo_weights(N, K))
 
 
 def _worth(rng):
@@ -169,13 +175,13 @@ def _proxy_parameters():
     """Random weights, and an attention fitted to random scores."""
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
-    attention = proxy.attention_emulator(_MANIFEST.layers[0].attention.entry())
+    attention = attention_emulator(_MANIFEST.layers[0].attention.entry())
     scores, mask = draw(8, _HEADS, _ROWS, _ROWS), np.ones((8, _ROWS), np.float32)
     names = ("query", "key", "value", "out")
     layer = {name: (draw(_WIDTH, _WIDTH), draw(_WIDTH)) for name in names}
     layer["attention"] = attention.fit(scores, mask)
     layer["norm"] = {"gamma": draw(_WIDTH), "beta": draw(_WIDTH), "emulator": {}}
-    head = proxy.Probe((draw(_WIDTH, 2),), (draw(2),))
+    head = Probe((draw(_WIDTH, 2),), (draw(2),))
     return {"layers": [layer] * 2, "head": head, "offset": draw(2), "score": {}}
 
 
@@ -220,7 +226,7 @@ KERNELS = [
         partial(
             value.threshold_shapley,
             radius=9.0,
-            harmonic=value.harmonic_numbers(N),
+            harmonic=harmonic_numbers(N),
             prior=0.5,
         ),
         _matches,
@@ -253,7 +259,7 @@ KERNELS = [
             partial(labels.label_quality, method=method),
             _labelled,
         )
-        for method in labels.QUALITIES
+        for method in QUALITIES
     ),
     Kernel("score", proxy.score, lambda rng: _points(rng)[:1]),
     Kernel("mlp", _mlp, lambda rng: _points(rng)[:1]),

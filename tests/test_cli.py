@@ -22,7 +22,8 @@ from jaxsel import Selection, Values, _native
 from jaxsel.cli import main
 from jaxsel.data import FetchError, load
 from jaxsel.data._catalog import CATALOG
-from jaxsel.value import VALUES, KnnValue
+from jaxsel.value import VALUES
+from jaxsel.value._registry import KnnValue
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from row_cases import write_records, write_zarr
 
 import jaxsel
 from jaxsel import Values
-from jaxsel.value import KnnValue
+from jaxsel.value._registry import KnnValue
 
 NAMES = list("abcd")
 DECODE = """

@@ -17,7 +17,8 @@ from jaxsel import Values
 from jaxsel._cli import _output
 from jaxsel._cli._value_options import METHODS
 from jaxsel.data import load
-from jaxsel.value import VALUES, KnnValue
+from jaxsel.value import VALUES
+from jaxsel.value._registry import KnnValue
 
 
 @pytest.fixture(autouse=True)

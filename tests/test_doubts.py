@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import jaxsel
-from jaxsel import labels
+from jaxsel.labels._folds import deal_folds
 from jaxsel.labels._inputs import number_labels
 
 N, M = 200, 60
@@ -113,7 +113,7 @@ def test_labels_that_are_ids_or_of_small_classes():
     x, y, *_ = samples()
     few = "60 of 61 classes have fewer samples than the 5 folds, the smallest 1"
     with pytest.warns(UserWarning, match=few) as caught:
-        labels.deal_folds(np.arange(N) // 2 * (np.arange(N) > 80))
+        deal_folds(np.arange(N) // 2 * (np.arange(N) > 80))
     assert len(caught) == 1
     with pytest.warns(UserWarning, match="y has 150 different labels in 200 rows"):
         number_labels(np.maximum(np.arange(N) - 50, 0))

@@ -10,8 +10,9 @@ import pytest
 import top_level
 
 import jaxsel
-from jaxsel import data, filter as filters, market, proxy, tables, value
+from jaxsel import data, filter as filters, proxy, tables, value
 from jaxsel._inputs.show import show_fields
+from jaxsel.market._schema import Schema
 
 MOST = 300
 
@@ -104,7 +105,7 @@ def examples():
     yield filters.loss_threshold(np.arange(99.0), np.arange(9999.0))
     yield data.open_rows(np.zeros((9999, 3)))
     yield proxy.Spec(layers=2, heads=2)
-    yield market.Schema
+    yield Schema
     yield value.LogisticRegression()
     yield jaxsel.labels.confident_joint(np.full((40, 2), 0.5), np.arange(40) % 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from experiments._kit.scenes.valuations import (
 from experiments._kit.words import finding, spread
 from jaxsel import value
 from jaxsel.report import Chapter, Table
-from jaxsel.tasks import Curves, ValueFunction, noisy_labels
+from jaxsel.tasks import Curves, noisy_labels
 
 _TRAINED = ("TMC-Shapley", "LOO", "Data-OOB")
 _N, _VALIDATION, _SHARE = 300, 200, 0.1
@@ -46,7 +47,7 @@ def run_worth(seeds: int = 3, *, progress: bool = False) -> Worth:
     data = digits()
     seconds: dict[str, float] = {}
 
-    def timed(name: str, method: ValueFunction) -> ValueFunction:
+    def timed(name: str, method: Callable[..., Any]) -> Callable[..., np.ndarray]:
         def call(x: Any, y: Any, x_val: Any, y_val: Any, key: jax.Array) -> np.ndarray:
             start = time.perf_counter()
             result = method(x, y, x_val, y_val, key)

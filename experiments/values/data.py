@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from jaxsel.models import (
     prepare_model,
     text_features,
 )
-from jaxsel.tasks import Embedding, train_embedding
+from jaxsel.tasks import train_embedding
 
 TEXTS, ENCODER = "movie_polarity", "minilm"
 VALUED_TEXTS = 1000
@@ -118,7 +119,9 @@ def texts(*, valued: int = VALUED_TEXTS, progress: bool = False) -> dict[str, Pa
     return {name: Part(x[m:], y[m:], x[:m], y[:m]) for name, x in halves.items()}
 
 
-def network(x: np.ndarray, y: np.ndarray, seed: int) -> Embedding:
+def network(
+    x: np.ndarray, y: np.ndarray, seed: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return the body of a small CNN trained on images `[n, s, s, 1]`."""
     key = jax.random.fold_in(jax.random.key(20_000), seed)
     return train_embedding(x, y, kind="cnn", steps=200, key=key)

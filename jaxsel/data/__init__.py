@@ -4,7 +4,7 @@ from jaxsel._files.packages import (
     ChecksumError as ChecksumError,
     FetchError as FetchError,
 )
-from jaxsel._inputs.rows import RowChunk as RowChunk, Rows as Rows
+from jaxsel._inputs.rows import Rows as Rows
 
 from ._catalog import register as register
 from ._convert import (

@@ -1,9 +1,9 @@
 """Gradient oracles: inner products of candidates' gradients, by several means."""
 
 from ._dense import Dense as Dense, dense as dense
-from ._factored import Factored as Factored, LayerFactors as LayerFactors
+from ._factored import Factored as Factored
 from ._ghost import ghost as ghost
-from ._jvp import Jvp as Jvp, jvp as jvp
+from ._jvp import jvp as jvp
 from ._last_layer import (
     factored as factored,
     last_layer as last_layer,
@@ -12,7 +12,6 @@ from ._last_layer import (
 from ._oracle import (
     Gradient as Gradient,
     Oracle as Oracle,
-    inner as inner,
     squared_norm as squared_norm,
 )
 from ._per_sample import per_sample as per_sample

@@ -2,33 +2,22 @@
 
 from ._answer import Answer as Answer
 from ._design import Design as Design, optimal_design as optimal_design
-from ._frank_wolfe import (
-    Weighed as Weighed,
-    frank_wolfe_design as frank_wolfe_design,
-)
+from ._frank_wolfe import frank_wolfe_design as frank_wolfe_design
 from ._hard import HardSet as HardSet, hard_set as hard_set
 from ._limits import PrivacyBudget as PrivacyBudget
 from ._methods import (
     METHODS as METHODS,
     METHODS_BY_NAME as METHODS_BY_NAME,
-    Choice as Choice,
-    Method as Method,
 )
 from ._names import printable_name as printable_name
 from ._owner import answer as answer, refuse as refuse
-from ._privacy import (
-    noise_variance as noise_variance,
-    privacy_epsilon as privacy_epsilon,
-)
 from ._ranking import (
     Ranking as Ranking,
-    RankingAgreement as RankingAgreement,
     rank as rank,
     ranking_agreement as ranking_agreement,
 )
 from ._request import Request as Request, make_request as make_request
-from ._schema import Schema as Schema
-from ._screen import Screening as Screening, screen as screen
+from ._screen import screen as screen
 from ._sides import OwnerModel as OwnerModel
 from ._small_model import (
     network_model as network_model,

@@ -1,9 +1,6 @@
 """Gradient matching: matching pursuit and related choosers."""
 
-from ._checkpoint import (
-    CheckpointChoice as CheckpointChoice,
-    choose_checkpoint as choose_checkpoint,
-)
+from ._checkpoint import choose_checkpoint as choose_checkpoint
 from ._facility import facility_location as facility_location
 from ._func_feat import (
     func_feat as func_feat,
@@ -20,8 +17,5 @@ from ._log_det import log_det as log_det
 from ._omp import omp as omp
 from ._pursue import pursue as pursue
 from ._registry import SELECTORS as SELECTORS
-from ._submodularity import (
-    Submodularity as Submodularity,
-    submodularity as submodularity,
-)
+from ._submodularity import submodularity as submodularity
 from ._types import Match as Match

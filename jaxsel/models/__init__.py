@@ -19,7 +19,6 @@ Or load an encoder, with a fresh head for two classes, and fine-tune it:
 from jaxsel._files.folders import cache_folder as cache_folder
 
 from ._catalog import (
-    ModelInfo as ModelInfo,
     available_models as available_models,
     prepare_model as prepare_model,
 )
@@ -27,17 +26,14 @@ from ._cnn import CNN as CNN
 from ._encoder import (
     Classifier as Classifier,
     Encoder as Encoder,
-    pool as pool,
 )
 from ._features import text_features as text_features
 from ._federated import (
     FederatedRun as FederatedRun,
     fed_avg as fed_avg,
-    federated_round as federated_round,
 )
 from ._finetune import (
     FineTuned as FineTuned,
-    Loss as Loss,
     finetune as finetune,
     minimise as minimise,
 )

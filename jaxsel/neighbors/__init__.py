@@ -11,7 +11,6 @@ from ._distance import (
 )
 from ._exact import Exact as Exact
 from ._order import (
-    SORTS as SORTS,
     Sort as Sort,
     argsort as argsort,
     top_k as top_k,

@@ -11,10 +11,7 @@ from ._bootstrap import (
 from ._bounds import with_bounds as with_bounds
 from ._build import (
     embed as embed,
-    embedder as embedder,
     emulate as emulate,
-    exactly as exactly,
-    proxy_inputs as proxy_inputs,
     prune as prune,
     target_manifest as target_manifest,
 )
@@ -22,11 +19,10 @@ from ._candidates import (
     PAPER_SCHEDULES as PAPER_SCHEDULES,
     default_candidates as default_candidates,
 )
-from ._choice_cost import ChoiceCost as ChoiceCost, choice_cost as choice_cost
+from ._choice_cost import choice_cost as choice_cost
 from ._choose import choose as choose, diverse as diverse
 from ._cost import (
     Cost as Cost,
-    CostRow as CostRow,
     Network as Network,
     compare_costs as compare_costs,
     cost as cost,
@@ -34,14 +30,12 @@ from ._cost import (
 from ._data_owner import DataOwner as DataOwner, proxy_ranks as proxy_ranks
 from ._disclosures import (
     OutOfBounds as OutOfBounds,
-    PoolChange as PoolChange,
     choice_warnings as choice_warnings,
     compare_pools as compare_pools,
     out_of_bounds as out_of_bounds,
     row_digests as row_digests,
 )
 from ._enlarge import fix_head as fix_head, scale_head as scale_head
-from ._exvivo import Trained as Trained, train_mlps as train_mlps
 from ._files import (
     load_proxy as load_proxy,
     read_manifest as read_manifest,
@@ -50,17 +44,11 @@ from ._files import (
 )
 from ._fold import fold as fold
 from ._forward import (
-    Activations as Activations,
     proxy_logits as proxy_logits,
     proxy_scores as proxy_scores,
 )
 from ._front import Front as Front, Schedule as Schedule
-from ._heads import (
-    gradient_importance as gradient_importance,
-    weight_importance as weight_importance,
-)
 from ._invivo import (
-    ProxyLoss as ProxyLoss,
     refit_score as refit_score,
     tune as tune,
 )
@@ -71,15 +59,8 @@ from ._leakage import (
     leakage_by_phase as leakage_by_phase,
 )
 from ._manifest import (
-    FFN as FFN,
     Emulator as Emulator,
-    FixedPoint as FixedPoint,
-    Head as Head,
-    Inputs as Inputs,
-    Layer as Layer,
     Manifest as Manifest,
-    Score as Score,
-    power_of_two as power_of_two,
 )
 from ._messages import (
     Bootstrap as Bootstrap,
@@ -87,9 +68,9 @@ from ._messages import (
     Plan as Plan,
     Published as Published,
 )
-from ._mlp import Nonlinearity as Nonlinearity, mlp as mlp
+from ._mlp import mlp as mlp
 from ._model_owner import ModelOwner as ModelOwner
-from ._models import MODELS as MODELS, Model as Model
+from ._models import MODELS as MODELS
 from ._monotonicity import (
     check_monotonicity as check_monotonicity,
     monotonicity as monotonicity,
@@ -102,16 +83,15 @@ from ._plan import (
     Samples as Samples,
     Training as Training,
 )
-from ._probe import Probe as Probe, fit_probe as fit_probe
+from ._probe import fit_probe as fit_probe
 from ._proxy import Proxy as Proxy
-from ._proxy_maker import Prepared as Prepared, ProxyMaker as ProxyMaker
+from ._proxy_maker import Prepared as Prepared
 from ._quickselect import (
-    Declared as Declared,
     declare as declare,
     places as places,
     quickselect as quickselect,
 )
-from ._recovery import Leakage as Leakage, Recovery as Recovery
+from ._recovery import Leakage as Leakage
 from ._rehearsal import Rehearsal as Rehearsal, rehearse as rehearse
 from ._ring import check_ring as check_ring
 from ._schedule import (
@@ -128,7 +108,6 @@ from ._scores import (
 from ._search import search_schedule as search_schedule
 from ._shapes import array_shapes as array_shapes
 from ._spec import (
-    ABLATIONS as ABLATIONS,
     Spec as Spec,
     ablation as ablation,
     manifest as manifest,
@@ -140,28 +119,6 @@ from ._traffic import (
     EngineName as EngineName,
     Traffic as Traffic,
     check_engine as check_engine,
-)
-from .families import (
-    ExactEntropy as ExactEntropy,
-    ExactNorm as ExactNorm,
-    HingeNorm as HingeNorm,
-    MLPAttention as MLPAttention,
-    MLPEntropy as MLPEntropy,
-    MLPNorm as MLPNorm,
-    PolynomialAttention as PolynomialAttention,
-    PolynomialNorm as PolynomialNorm,
-    PowerAttention as PowerAttention,
-    ReLUAttention as ReLUAttention,
-    SoftmaxAttention as SoftmaxAttention,
-    SquaredNorm as SquaredNorm,
-    SquareEntropy as SquareEntropy,
-    TwoQuadAttention as TwoQuadAttention,
-    UniformAttention as UniformAttention,
-    attention_emulator as attention_emulator,
-    attention_r2 as attention_r2,
-    entropy_emulator as entropy_emulator,
-    norm_emulator as norm_emulator,
-    observe_attention as observe_attention,
 )
 from .families._place import Call as Call, SharedInputs as SharedInputs, Steps as Steps
 from .families._score_exact import entropy as entropy

@@ -1,14 +1,12 @@
 """Retrieval of candidates similar to the hard samples: coverage or binning distance."""
 
 from ._binning import (
-    Mode as Mode,
     binning_distance as binning_distance,
     fewest_mismatches as fewest_mismatches,
     retrieve_binned as retrieve_binned,
 )
 from ._coverage import coverage as coverage
 from ._nearest import (
-    Nearest as Nearest,
     empty_nearest as empty_nearest,
     merge_nearest as merge_nearest,
     nearest as nearest,

@@ -1,28 +1,21 @@
 """Applications that judge values on real data, with curves."""
 
-from ._acquisition import Acquisition as Acquisition, acquisition as acquisition
+from ._acquisition import acquisition as acquisition
 from ._adaptation import domain_adaptation as domain_adaptation
-from ._agreement import (
-    Agreement as Agreement,
-    Smoothed as Smoothed,
-    rank_agreement as rank_agreement,
-)
+from ._agreement import rank_agreement as rank_agreement
 from ._application import (
     RANDOM as RANDOM,
-    ValueFunction as ValueFunction,
     random_values as random_values,
 )
 from ._curves import Curves as Curves
 from ._detection import Detection as Detection, detection_curve as detection_curve
-from ._embedding import Embedding as Embedding, train_embedding as train_embedding
+from ._embedding import train_embedding as train_embedding
 from ._learners import (
-    Retrain as Retrain,
     retrain_cnn as retrain_cnn,
     retrain_logistic as retrain_logistic,
     retrain_mlp as retrain_mlp,
 )
 from ._noisy import noisy_labels as noisy_labels
-from ._options import TaskOptions as TaskOptions
 from ._removal import point_addition as point_addition, point_removal as point_removal
 from ._summary import summarisation as summarisation
 from ._watermarks import (

@@ -7,7 +7,6 @@ from ._exact import (
     exact_shapley as exact_shapley,
 )
 from ._examples import Examples as Examples, Learner as Learner
-from ._executor import Executor as Executor
 from ._g_shapley import g_shapley as g_shapley, linear_passes as linear_passes
 from ._group_testing import group_testing_shapley as group_testing_shapley
 from ._hard_label import (
@@ -24,7 +23,7 @@ from ._knn import (
     knn_shapley as knn_shapley,
     soft_knn_shapley as soft_knn_shapley,
 )
-from ._knn_utility import KnnUtility as KnnUtility, knn_utility as knn_utility
+from ._knn_utility import knn_utility as knn_utility
 from ._learners import (
     KNN as KNN,
     Curvature as Curvature,
@@ -44,22 +43,20 @@ from ._metrics import SCORERS as SCORERS
 from ._model_inputs import as_learner as as_learner
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
-from ._options import KnnOptions as KnnOptions
-from ._owner_utility import OwnerUtility as OwnerUtility, by_owner as by_owner
+from ._owner_utility import by_owner as by_owner
 from ._permutation import (
     beta_shapley as beta_shapley,
     tmc_shapley as tmc_shapley,
 )
 from ._pydvl import from_pydvl as from_pydvl, to_pydvl as to_pydvl
 from ._ray import RayExecutor as RayExecutor
-from ._registry import VALUES as VALUES, KnnValue as KnnValue
+from ._registry import VALUES as VALUES
 from ._regression import (
-    RegressionTable as RegressionTable,
     knn_regression_shapley as knn_regression_shapley,
     regression_shapley as regression_shapley,
     regression_table as regression_table,
 )
-from ._retrained import ESTIMATORS as ESTIMATORS, Retraining as Retraining
+from ._retrained import ESTIMATORS as ESTIMATORS
 from ._run_options import RunOptions as RunOptions
 from ._sampling import (
     bootstrap_counts as bootstrap_counts,
@@ -78,7 +75,6 @@ from ._stopping import (
     MaxSamples as MaxSamples,
     MaxTime as MaxTime,
     RankStability as RankStability,
-    RunInfo as RunInfo,
     StandardError as StandardError,
     StoppingRule as StoppingRule,
 )
@@ -89,23 +85,16 @@ from ._threshold import (
 )
 from ._threshold_kernel import (
     counted_shapley as counted_shapley,
-    harmonic_numbers as harmonic_numbers,
     threshold_shapley as threshold_shapley,
 )
 from ._utility import (
-    FunctionUtility as FunctionUtility,
     ModelUtility as ModelUtility,
-    Utility as Utility,
     as_utility as as_utility,
     evaluate as evaluate,
 )
 from ._weights import (
-    RankTable as RankTable,
     banzhaf_weights as banzhaf_weights,
     beta_weights as beta_weights,
-    loo_weights as loo_weights,
     rank_table as rank_table,
     shapley_weights as shapley_weights,
-    soft_shapley_offset as soft_shapley_offset,
-    soft_shapley_weights as soft_shapley_weights,
 )

@@ -39,7 +39,7 @@ def threshold_shapley(
         distances: Array of shape `[n]`.
         gains: Array of shape `[n]`.
         radius: Scalar, on the scale of `distances` (squared for "l2").
-        harmonic: Array of shape `[n + 1]`: `harmonic_numbers(n)`.
+        harmonic: Array of shape `[n + 1]`: 0, 1, 1 + 1/2, ..., H_n.
         prior: Scalar: the utility of the empty set.
 
     Returns:

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxsel.gradients._oracle import inner
+
 N, IN, HIDDEN, CLASSES = 9, 5, 4, 3
 
 
@@ -282,7 +284,7 @@ def check_all(oracle, expected, *, tolerance=2e-5, gram=None):
     weights = np.linspace(-1, 1.5, n).astype(np.float32)
     combined = oracle.combine(jnp.asarray(weights, oracle.dtype))
     near(gradients.squared_norm(combined), weights @ gram @ weights)
-    near(gradients.inner(combined, oracle.mean()), (gram @ weights).mean())
+    near(inner(combined, oracle.mean()), (gram @ weights).mean())
 
     some = np.array([5, 1, 7])
     part = oracle.take(jnp.asarray(some))

@@ -6,6 +6,7 @@ import references_labels as reference
 from label_cases import KINDS, draw
 
 from jaxsel import labels
+from jaxsel.labels._quality import QUALITIES
 
 cleanlab = pytest.importorskip("cleanlab", reason="pip install cleanlab==2.9.0")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -62,7 +63,7 @@ def test_issues(kind, filter_by):
             np.testing.assert_array_equal(slow, wanted)
 
 
-@pytest.mark.parametrize("rank_by", labels.QUALITIES)
+@pytest.mark.parametrize("rank_by", QUALITIES)
 @each_kind
 @pytest.mark.every(10)
 def test_order(kind, rank_by):

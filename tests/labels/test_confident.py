@@ -6,6 +6,7 @@ import references_labels as reference
 from label_cases import KINDS, draw
 
 from jaxsel import labels
+from jaxsel.labels._quality import QUALITIES, fuse_ranks
 
 SEEDS = range(4)
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -60,7 +61,7 @@ def test_filters(kind, filter_by):
             np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("rank_by", labels.QUALITIES)
+@pytest.mark.parametrize("rank_by", QUALITIES)
 @each_kind
 def test_scores(kind, rank_by):
     for seed in SEEDS:
@@ -117,7 +118,7 @@ def test_ranks_are_averaged():
     first, second = [0.1, 0.2, 0.2, 0.9], [5.0, -1.0, 7.0, 6.0]
     # Ranks 1, 2.5, 2.5, 4 and 2, 1, 4, 3, less a half, over 4.
     wanted = [(0.5 + 1.5) / 8, (2 + 0.5) / 8, (2 + 3.5) / 8, (3.5 + 2.5) / 8]
-    np.testing.assert_allclose(labels.fuse_ranks(first, second), wanted)
+    np.testing.assert_allclose(fuse_ranks(first, second), wanted)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +150,11 @@ def test_what_is_refused(pred_probs, y, options, message):
 @pytest.mark.parametrize("ours", [np.nan, np.inf])
 def test_scores_to_fuse_must_be_finite(ours):
     with pytest.raises(ValueError, match="scores must be finite"):
-        labels.fuse_ranks([0.1, 0.2], [0.1, ours])
+        fuse_ranks([0.1, 0.2], [0.1, ours])
     with pytest.raises(ValueError, match="one array or more"):
-        labels.fuse_ranks()
+        fuse_ranks()
     with pytest.raises(ValueError, match="same length"):
-        labels.fuse_ranks([0.1, 0.2], [0.1])
+        fuse_ranks([0.1, 0.2], [0.1])
 
 
 def test_classes_by_name():

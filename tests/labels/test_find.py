@@ -11,6 +11,7 @@ import jaxsel
 from jaxsel import data, labels, tables, value
 from jaxsel.labels import _neighbours, _pool, _rank
 from jaxsel.labels._columns import on_one_scale
+from jaxsel.labels._quality import fuse_ranks
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_rankings_are_fused(digits, errors, monkeypatch):
         assert 0 <= each.scores.min() < each.scores.max() <= 1
         assert each.scores[wrong].mean() < 0.5 * each.scores[~wrong].mean()
     fused = jaxsel.find_label_errors(x, y, rank_by=names, **options)
-    wanted = labels.fuse_ranks(*(found[name].scores for name in names))
+    wanted = fuse_ranks(*(found[name].scores for name in names))
     np.testing.assert_allclose(fused.scores, wanted, atol=1e-6)
 
 

@@ -11,6 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from benchmarks import _raw_learners as raw
 from jaxsel import labels, value
 from jaxsel.labels import _folds, _logistic, _two_classes
+from jaxsel.labels._folds import deal_folds
 
 
 def samples(n=90, d=5, classes=3, seed=0):
@@ -33,7 +34,7 @@ def test_logistic_regression(classes, d):
     x, y = samples(d=d, classes=classes)
     learner = value.LogisticRegression(l2=0.5, tol=1e-6)
     found = labels.cross_val_probs(learner, x, y, folds=4)
-    fold = labels.deal_folds(y, folds=4)
+    fold = deal_folds(y, folds=4)
     model = LogisticRegression(C=2, tol=1e-8, max_iter=1000)
     wanted = theirs(model, x.astype(np.float64), y, fold)  # in float32 it stops early
     np.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -47,7 +48,7 @@ def test_categories_of_few_samples():
     x = np.eye(40, dtype=np.float32)[codes]
     y = (rng.uniform(size=400) < codes / 80).astype(int)
     found = labels.cross_val_probs(value.LogisticRegression(l2=0.01), x, y)
-    fold = labels.deal_folds(y)
+    fold = deal_folds(y)
     x = x - x.mean(axis=0, dtype=np.float64)
     model = LogisticRegression(C=100, solver="newton-cg", tol=1e-9, max_iter=10_000)
     np.testing.assert_allclose(found, theirs(model, x, y, fold), atol=2.5e-3)
@@ -118,7 +119,7 @@ def test_two_classes_near_the_optimum(case):
     l2 = penalty[0] if penalty else 1.0
     found = labels.cross_val_probs(value.LogisticRegression(l2=l2), x, y)
     model = LogisticRegression(C=1 / l2, solver="newton-cholesky", tol=1e-10)
-    wanted = theirs(model, x - x.mean(axis=0), y, labels.deal_folds(y))
+    wanted = theirs(model, x - x.mean(axis=0), y, deal_folds(y))
     assert np.abs(found - wanted).mean() < 5e-5
     np.testing.assert_allclose(found, wanted, atol=1e-2)
 
@@ -131,7 +132,7 @@ def test_scales_and_constant_columns_of_two_classes():
     found = labels.cross_val_probs(value.LogisticRegression(l2=0.01), x, y)
     x = np.float32(x).astype(np.float64)
     model = LogisticRegression(C=100, solver="newton-cholesky", tol=1e-10)
-    wanted = theirs(model, x - x.mean(axis=0), y, labels.deal_folds(y))
+    wanted = theirs(model, x - x.mean(axis=0), y, deal_folds(y))
     np.testing.assert_allclose(found, wanted, atol=1e-3)
 
 
@@ -150,7 +151,7 @@ def test_many_folds_share_their_curvature(monkeypatch):
 @pytest.mark.left_out
 def test_other_learners():
     x, y = samples()
-    fold = labels.deal_folds(y, folds=5)
+    fold = deal_folds(y, folds=5)
     for learner, estimator in (
         (value.KNN(k=7), KNeighborsClassifier(7)),
         (value.GaussianNB(), GaussianNB()),
@@ -174,13 +175,13 @@ def test_rows_at_once_change_nothing(monkeypatch):
 def test_folds_are_even_in_every_class():
     y = np.random.default_rng(0).choice(["a", "b", "c"], 101, p=[0.7, 0.2, 0.1])
     for key in (None, jax.random.key(0)):
-        fold = labels.deal_folds(y, folds=4, key=key)
+        fold = deal_folds(y, folds=4, key=key)
         for part in (fold, *(fold[y == label] for label in "abc")):
             counts = np.bincount(part, minlength=4)
             assert counts.max() - counts.min() <= 1
-    again = labels.deal_folds(y, folds=4, key=jax.random.key(0))
+    again = deal_folds(y, folds=4, key=jax.random.key(0))
     np.testing.assert_array_equal(fold, again)
-    assert (fold != labels.deal_folds(y, folds=4)).any()
+    assert (fold != deal_folds(y, folds=4)).any()
 
 
 @pytest.mark.left_out
@@ -202,7 +203,7 @@ def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
     """Against scikit-learn with the penalty that was chosen, and the others."""
     x, y = samples(classes=3, d=6)
     x = x + 100  # it centres
-    fold = labels.deal_folds(y)
+    fold = deal_folds(y)
     found = _logistic.tuned_logistic(x, y, 3, fold)
     assert len(found.loss) == len(_logistic.GRID)
     for l2, loss in found.loss.items():
@@ -219,7 +220,7 @@ def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
 @pytest.mark.left_out
 def test_the_penalty_may_be_chosen_on_a_part(monkeypatch):
     x, y = samples(n=300)
-    fold = labels.deal_folds(y)
+    fold = deal_folds(y)
     whole = _logistic.tuned_logistic(x, y, 3, fold)
     monkeypatch.setattr(_logistic, "_ENTRIES", 150 * 3 * len(_logistic.GRID))
     part = _logistic.tuned_logistic(x, y, 3, fold)
@@ -274,7 +275,7 @@ def test_logistic_regression_of_raw_tables(name):
     table = raw.table(name)
     x, y = table.x[:200], table.y[:200]
     found = labels.cross_val_probs(value.LogisticRegression(), x, y)
-    fold = labels.deal_folds(y)
+    fold = deal_folds(y)
     for held in range(5):
         kept, held = fold != held, fold == held
         count = found.shape[1]

@@ -7,6 +7,7 @@ from sklearn.metrics import pairwise_distances
 import jaxsel
 from jaxsel import labels
 from jaxsel.labels import _columns, _neighbours, _rank, _table
+from jaxsel.labels._folds import deal_folds
 
 
 def cloud(n=60, d=4, seed=0):
@@ -160,7 +161,7 @@ def test_rows_that_are_all_equal():
 def test_knn_shapley_between_folds():
     """Against values on each fold, averaged by hand."""
     x, y = cloud()
-    fold = labels.deal_folds(y, folds=3)
+    fold = deal_folds(y, folds=3)
     found = _rank.between_folds(x, y, fold, "l2")
     wanted = np.zeros(len(y))
     for i in range(len(y)):

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxsel.market import Schema, answer, make_request
+from jaxsel.market import answer, make_request
+from jaxsel.market._schema import Schema
 
 from .cases import HARD, HARD_F, HARD_Y, F, X, Y, request
 

@@ -11,6 +11,7 @@ import references_matching as ref
 from match_cases import K, N, P
 
 from jaxsel import gradients, match, retrieve
+from jaxsel.gradients._factored import LayerFactors
 
 KEY = jax.random.key(0)
 
@@ -21,7 +22,7 @@ def of_a_loss(a):
 
 def as_layer(a):
     ones = jnp.ones((len(a), 1), a.dtype)
-    return gradients.Factored((gradients.LayerFactors(ones, a, bias=False),))
+    return gradients.Factored((LayerFactors(ones, a, bias=False),))
 
 
 REFERENCES = {

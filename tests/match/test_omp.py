@@ -11,6 +11,7 @@ from sklearn.linear_model import orthogonal_mp
 
 import jaxsel
 from jaxsel import gradients, match
+from jaxsel.gradients._factored import LayerFactors
 
 pytestmark = pytest.mark.every(3)
 
@@ -74,7 +75,7 @@ def test_fewer_steps_are_a_part_of_more():
 def test_arrays_and_oracles_are_the_same_thing():
     rng = np.random.default_rng(0)
     features, errors = cases.normal(N, 4), cases.normal(N, 4)
-    oracle = gradients.Factored((gradients.LayerFactors(errors, features),))
+    oracle = gradients.Factored((LayerFactors(errors, features),))
     written_out = np.concatenate(
         [np.einsum("nh,nc->nhc", features, errors).reshape(N, -1), errors], axis=1
     )

@@ -12,8 +12,8 @@ from flax import nnx
 from sklearn.datasets import load_digits
 
 import jaxsel
-from jaxsel.models import MLP, accuracy, fed_avg, federated_round
-from jaxsel.models._federated import _as_fraction, _share_of
+from jaxsel.models import MLP, accuracy, fed_avg
+from jaxsel.models._federated import _as_fraction, _share_of, federated_round
 
 SGD = optax.sgd(0.3)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxsel import proxy
+from jaxsel.proxy._manifest import FixedPoint, Inputs as ProxyInputs
 from mpc_bridge._arrays import ArrayFile
 from mpc_bridge._config import Config, DataOwner, Inputs, PhaseConfig, Session
 from mpc_bridge._handshake import Refused, SessionError
@@ -21,7 +22,7 @@ EMBEDDED = proxy.manifest(
 )
 ONEHOT = dataclasses.replace(
     EMBEDDED,
-    inputs=proxy.Inputs(
+    inputs=ProxyInputs(
         kind="tokens",
         length=L,
         width=H,
@@ -32,10 +33,10 @@ ONEHOT = dataclasses.replace(
     ),
 )
 PLAIN = dataclasses.replace(
-    EMBEDDED, inputs=proxy.Inputs(kind="tokens", length=L, width=H)
+    EMBEDDED, inputs=ProxyInputs(kind="tokens", length=L, width=H)
 )
 MASKED = dataclasses.replace(
-    EMBEDDED, inputs=proxy.Inputs(kind="tokens", length=L, width=H, masked=True)
+    EMBEDDED, inputs=ProxyInputs(kind="tokens", length=L, width=H, masked=True)
 )
 
 
@@ -132,7 +133,7 @@ def bring_again(folder):
 
 
 def test_bounds_of_the_manifest_hold(bring):
-    fixed = proxy.FixedPoint(bounds={"inputs": 2.0})
+    fixed = FixedPoint(bounds={"inputs": 2.0})
     manifest = dataclasses.replace(PLAIN, fixed_point=fixed)
     bring(manifest, changed(ROWS, 0).clip(-2, 2))
     with pytest.raises(Refused, match="finite numbers of at most 2 in size"):
@@ -140,7 +141,7 @@ def test_bounds_of_the_manifest_hold(bring):
 
 
 def test_how_many_rows_leave_the_bounds_is_told_to_the_data_owner_alone(bring):
-    fixed = proxy.FixedPoint(bounds={"inputs": 2.0})
+    fixed = FixedPoint(bounds={"inputs": 2.0})
     manifest = dataclasses.replace(PLAIN, fixed_point=fixed)
     x = np.clip(ROWS, -2, 2)
     x[[1, 3], 0, 0] = 5.0, -7.0

@@ -11,7 +11,6 @@ from spu_parties import KINDS, WIDE, play, score
 
 from jaxsel.models import available_models, load_target, tokenize
 from jaxsel.proxy import (
-    Probe,
     Proxy,
     Spec,
     embed,
@@ -20,6 +19,7 @@ from jaxsel.proxy import (
     target_manifest,
     with_bounds,
 )
+from jaxsel.proxy._probe import Probe
 from jaxsel.proxy.families import ATTENTIONS, NORMS
 from mpc_bridge._scoring import most_fraction_bits
 

@@ -12,15 +12,8 @@ import pytest
 from proxy.random_proxies import SMALL, random_proxy, small_manifests
 from spu_parties import BITS, ENGINES, KINDS, WIDE, play, score
 
-from jaxsel.proxy import (
-    Call,
-    FixedPoint,
-    Spec,
-    manifest,
-    operand_shapes,
-    probe_manifest,
-    schedule,
-)
+from jaxsel.proxy import Call, Spec, manifest, operand_shapes, probe_manifest, schedule
+from jaxsel.proxy._manifest import FixedPoint
 from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
 from jaxsel.proxy.families._place import Place
 from jaxsel.proxy.families._ranges import Ranges

@@ -13,24 +13,22 @@ from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
 from jaxsel.proxy import (
     Emulator,
     Manifest,
-    Probe,
     Proxy,
     Spec,
     _build,
     _exvivo,
     _observe,
-    embedder,
     emulate,
-    exactly,
-    gradient_importance,
     manifest,
     probe_manifest,
     proxy_scores,
     prune,
     score,
-    weight_importance,
     with_bounds,
 )
+from jaxsel.proxy._build import embedder, exactly
+from jaxsel.proxy._heads import gradient_importance, weight_importance
+from jaxsel.proxy._probe import Probe
 from jaxsel.proxy.families import ATTENTIONS, NORMS, SECURE_SCORES
 
 N, L, H, HEADS = 40, 8, 16, 4

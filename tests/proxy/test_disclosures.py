@@ -7,7 +7,6 @@ import pytest
 
 from jaxsel import proxy
 from jaxsel.proxy import (
-    FixedPoint,
     Spec,
     _disclosures,
     choice_warnings,
@@ -16,6 +15,7 @@ from jaxsel.proxy import (
     probe_manifest,
     row_digests,
 )
+from jaxsel.proxy._manifest import FixedPoint
 
 PROBE = probe_manifest(width=10, n_classes=2)
 HIDDEN = probe_manifest(width=10, n_classes=2, head=4)

@@ -8,16 +8,32 @@ from scipy.special import entr, softmax
 from scipy.stats import spearmanr
 
 from jaxsel import proxy
+from jaxsel.proxy.families import attention_emulator, entropy_emulator, norm_emulator
+from jaxsel.proxy.families._attention_2quad import TwoQuadAttention
+from jaxsel.proxy.families._attention_exact import SoftmaxAttention, attention_r2
+from jaxsel.proxy.families._attention_mlp import MLPAttention
+from jaxsel.proxy.families._attention_polynomial import PolynomialAttention
+from jaxsel.proxy.families._attention_powers import PowerAttention
+from jaxsel.proxy.families._attention_relu import ReLUAttention
+from jaxsel.proxy.families._attention_uniform import UniformAttention
+from jaxsel.proxy.families._norm_exact import ExactNorm
+from jaxsel.proxy.families._norm_hinge import HingeNorm
+from jaxsel.proxy.families._norm_mlp import MLPNorm
+from jaxsel.proxy.families._norm_polynomial import PolynomialNorm
+from jaxsel.proxy.families._norm_squared import SquaredNorm
+from jaxsel.proxy.families._score_exact import ExactEntropy
+from jaxsel.proxy.families._score_mlp import MLPEntropy
+from jaxsel.proxy.families._score_square import SquareEntropy
 
 N, HEADS, L = 20, 2, 6
 ATTENTIONS = [
-    proxy.SoftmaxAttention(),
-    proxy.UniformAttention(),
-    proxy.TwoQuadAttention(),
-    proxy.PolynomialAttention(2),
-    proxy.ReLUAttention(),
+    SoftmaxAttention(),
+    UniformAttention(),
+    TwoQuadAttention(),
+    PolynomialAttention(2),
+    ReLUAttention(),
     *(
-        proxy.PowerAttention(form, centre=centre, bias=bias)
+        PowerAttention(form, centre=centre, bias=bias)
         for form in ("linear", "quadratic", "cubic", "hinge")
         for centre in (False, True)
         for bias in (False, True)
@@ -25,17 +41,17 @@ ATTENTIONS = [
 ]
 SOME = [
     *ATTENTIONS[:5],
-    proxy.PowerAttention("quadratic", bias=True),
-    proxy.PowerAttention("hinge", centre=True, bias=True),
+    PowerAttention("quadratic", bias=True),
+    PowerAttention("hinge", centre=True, bias=True),
 ]
 NORMS = [
-    proxy.ExactNorm(),
-    proxy.PolynomialNorm(1),
-    proxy.PolynomialNorm(3),
-    proxy.HingeNorm(2),
-    proxy.SquaredNorm(),
+    ExactNorm(),
+    PolynomialNorm(1),
+    PolynomialNorm(3),
+    HingeNorm(2),
+    SquaredNorm(),
 ]
-ENTROPIES = [proxy.ExactEntropy(), proxy.SquareEntropy(), proxy.MLPEntropy(4)]
+ENTROPIES = [ExactEntropy(), SquareEntropy(), MLPEntropy(4)]
 by_entry = pytest.mark.parametrize("family", ATTENTIONS, ids=lambda f: str(f.entry()))
 
 
@@ -78,8 +94,8 @@ def through_a_manifest(role, family):
 
 @by_entry
 def test_attention_entries_come_back(family):
-    assert proxy.attention_emulator(family.entry()) == family
-    assert proxy.attention_emulator(through_a_manifest("attention", family)) == family
+    assert attention_emulator(family.entry()) == family
+    assert attention_emulator(through_a_manifest("attention", family)) == family
 
 
 @pytest.mark.parametrize("family", SOME, ids=lambda f: str(f.entry()))
@@ -102,12 +118,12 @@ def test_attention_gives_padding_no_weight(family):
 
 def test_exact_attention_and_its_r2():
     scores, mask = data()
-    found = proxy.SoftmaxAttention().apply({}, jnp.asarray(scores), jnp.asarray(mask))
+    found = SoftmaxAttention().apply({}, jnp.asarray(scores), jnp.asarray(mask))
     np.testing.assert_allclose(found, exact(scores, mask), atol=1e-6)
     even = mask[:, None, None] / mask.sum(1)[:, None, None, None]
     half = ((exact(scores, mask) + even) / 2).astype("f")
     for weights, expected in ((found, 1.0), (even + 0 * scores, 0.0), (half, 0.75)):
-        r2 = proxy.attention_r2(jnp.asarray(weights, "f"), scores, jnp.asarray(mask))
+        r2 = attention_r2(jnp.asarray(weights, "f"), scores, jnp.asarray(mask))
         np.testing.assert_allclose(r2, expected, atol=1e-5)
 
 
@@ -116,8 +132,8 @@ def test_weights_over_a_sum():
     m = mask[:, None, None]
     square, taylor = (scores + 5) ** 2 * m, (1 + scores + scores**2 / 2) * m
     for family, expected in (
-        (proxy.TwoQuadAttention(), square),
-        (proxy.PolynomialAttention(2), taylor),
+        (TwoQuadAttention(), square),
+        (PolynomialAttention(2), taylor),
     ):
         found = family.apply({}, jnp.asarray(scores), jnp.asarray(mask))
         expected = expected / expected.sum(-1, keepdims=True)
@@ -128,7 +144,7 @@ def test_weights_over_a_sum():
 @pytest.mark.parametrize(("form", "degree"), [("linear", 1), ("cubic", 3)])
 def test_powers_are_the_least_squares(form, degree, centre):
     scores, mask = data()
-    family = proxy.PowerAttention(form, centre=centre)
+    family = PowerAttention(form, centre=centre)
     found = family.fit(scores, mask)["coefficients"]
     share = mask[:, None, None] / mask.sum(1)[:, None, None, None]
     t = scores - centre * (scores * share).sum(-1, keepdims=True)
@@ -143,7 +159,7 @@ def test_powers_are_the_least_squares(form, degree, centre):
 def test_a_hinge_is_at_the_best_knot():
     """No knot of the grid does better, by NumPy's least squares."""
     scores, mask = data()
-    family = proxy.PowerAttention("hinge")
+    family = PowerAttention("hinge")
     params = family.fit(scores, mask)
     weights = np.asarray(family.apply(params, jnp.asarray(scores), jnp.asarray(mask)))
     share = mask[:, None, None] / mask.sum(1)[:, None, None, None]
@@ -165,7 +181,7 @@ def test_a_table_is_the_mean_of_what_the_polynomial_leaves():
     """With many samples the shrinkage is gone: the joint least squares, per cell."""
     scores, mask = data()
     many = np.tile(scores, (50, 1, 1, 1)), np.tile(mask, (50, 1))
-    family = proxy.PowerAttention("linear", bias=True)
+    family = PowerAttention("linear", bias=True)
     params = family.fit(*many)
     share = mask[:, None, None] / mask.sum(1)[:, None, None, None]
     kept = counted(mask)[:, 0]
@@ -185,15 +201,15 @@ def test_tables_help_where_attention_is_local():
     test, test_mask = map(jnp.asarray, data(seed=1))
     found = {}
     for bias in (False, True):
-        family = proxy.PowerAttention("quadratic", centre=True, bias=bias)
+        family = PowerAttention("quadratic", centre=True, bias=bias)
         weights = family.apply(family.fit(scores, mask), test, test_mask)
-        found[bias] = float(proxy.attention_r2(weights, test, test_mask))
+        found[bias] = float(attention_r2(weights, test, test_mask))
     assert 0.3 < found[False] < found[True] < 1
 
 
 def test_one_row_is_enough_where_only_the_first_is_read():
     scores, mask = data()
-    family = proxy.PowerAttention(bias=True)
+    family = PowerAttention(bias=True)
     params = family.fit(scores[:, :, :1], mask)
     assert params["bias"].shape == (HEADS, 1, L)
     first = jnp.asarray(scores[:, :, :1])
@@ -202,7 +218,7 @@ def test_one_row_is_enough_where_only_the_first_is_read():
 
 def test_few_samples_of_one_length_have_a_fit():
     scores, _ = data()
-    family = proxy.PowerAttention("cubic", centre=True, bias=True)
+    family = PowerAttention("cubic", centre=True, bias=True)
     params = family.fit(scores[:2], np.ones((2, L), bool))
     assert all(np.isfinite(value).all() for value in params.values())
 
@@ -210,11 +226,11 @@ def test_few_samples_of_one_length_have_a_fit():
 # Norm.
 
 
-@pytest.mark.parametrize("family", [*NORMS, proxy.MLPNorm(3)], ids=str)
+@pytest.mark.parametrize("family", [*NORMS, MLPNorm(3)], ids=str)
 def test_norm_entries_come_back(family):
-    assert proxy.norm_emulator(family.entry()) == family
-    assert proxy.norm_emulator(family.entry(), eps=1e-5).eps == 1e-5
-    assert proxy.norm_emulator(through_a_manifest("norm", family)) == family
+    assert norm_emulator(family.entry()) == family
+    assert norm_emulator(family.entry(), eps=1e-5).eps == 1e-5
+    assert norm_emulator(through_a_manifest("norm", family)) == family
 
 
 @pytest.mark.parametrize("family", NORMS, ids=str)
@@ -232,8 +248,8 @@ def test_norm_fits_are_the_least_squares_of_the_relative_error():
     knots = np.quantile(v, [1 / 3, 2 / 3])
     hinges = np.maximum(v[:, None] - knots, 0)
     for family, columns in (
-        (proxy.PolynomialNorm(2, eps=eps), np.vander(v, 3)),
-        (proxy.HingeNorm(2, eps=eps), np.column_stack([np.ones_like(v), v, hinges])),
+        (PolynomialNorm(2, eps=eps), np.vander(v, 3)),
+        (HingeNorm(2, eps=eps), np.column_stack([np.ones_like(v), v, hinges])),
     ):
         c = np.linalg.lstsq(columns * root[:, None], np.ones_like(v), rcond=None)[0]
         found = family.apply(family.fit(v), jnp.asarray(v, "f"))
@@ -245,13 +261,13 @@ def test_a_squared_norm_fits_the_root_of_the_factor():
     fourth = (v + eps) ** 0.25
     columns = np.column_stack([np.ones_like(v), v])
     c = np.linalg.lstsq(columns * fourth[:, None], np.ones_like(v), rcond=None)[0]
-    family = proxy.SquaredNorm(eps=eps)
+    family = SquaredNorm(eps=eps)
     found = family.apply(family.fit(v), jnp.asarray(v, "f"))
     np.testing.assert_allclose(found, (columns @ c) ** 2, rtol=1e-4)
 
 
 def test_a_squared_norm_of_equal_variances_is_the_tangent():
-    family = proxy.SquaredNorm()
+    family = SquaredNorm()
     for value in (1e-3, 0.4, 900.0):
         for noise in (0, 1e-15):
             v = value * (1 + noise * np.arange(9))
@@ -265,8 +281,8 @@ def test_a_squared_norm_of_equal_variances_is_the_tangent():
 
 @pytest.mark.parametrize("family", ENTROPIES, ids=str)
 def test_entropy_entries_come_back(family):
-    assert proxy.entropy_emulator(family.entry()) == family
-    assert proxy.entropy_emulator(through_a_manifest("secure", family)) == family
+    assert entropy_emulator(family.entry()) == family
+    assert entropy_emulator(through_a_manifest("secure", family)) == family
 
 
 def test_entropy_is_scipys():
@@ -279,7 +295,7 @@ def test_entropy_is_scipys():
 
 def test_the_square_ranks_as_entropy_does():
     z = np.random.default_rng(0).normal(size=(200, 2)).astype("f")
-    square = proxy.SquareEntropy()
+    square = SquareEntropy()
     found = square.apply(square.fit(z), jnp.asarray(z))
     assert proxy.monotonicity(found, proxy.entropy(jnp.asarray(z))) > 0.9999
 
@@ -303,34 +319,32 @@ def test_monotonicity_is_spearmans():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: proxy.attention_emulator({"family": "cosine"}), "family must be one"),
-        (lambda: proxy.attention_emulator({"family": "mlp"}), "does not fit"),
-        (lambda: proxy.attention_emulator({"family": "exact", "width": 2}), "fit"),
-        (lambda: proxy.norm_emulator({"family": "none"}), "family must be one"),
-        (lambda: proxy.entropy_emulator({"family": "hinge"}), "family must be one"),
-        (lambda: proxy.PowerAttention("quartic"), "form must be one"),  # pyright: ignore
-        (lambda: proxy.PolynomialAttention(3), "degree must be even, got 3"),
-        (lambda: proxy.MLPAttention(0), "width must be at least 1"),
-        (lambda: proxy.HingeNorm(0), "width must be at least 1"),
-        (lambda: proxy.HingeNorm(2).fit([0.5, 0.0]), "variance must be finite"),
-        (lambda: proxy.SquareEntropy().fit(np.zeros((4, 3))), "two classes"),
-        (lambda: proxy.SquareEntropy().apply({}, jnp.zeros((4, 3))), "two classes"),
+        (lambda: attention_emulator({"family": "cosine"}), "family must be one"),
+        (lambda: attention_emulator({"family": "mlp"}), "does not fit"),
+        (lambda: attention_emulator({"family": "exact", "width": 2}), "fit"),
+        (lambda: norm_emulator({"family": "none"}), "family must be one"),
+        (lambda: entropy_emulator({"family": "hinge"}), "family must be one"),
+        (lambda: PowerAttention("quartic"), "form must be one"),  # pyright: ignore
+        (lambda: PolynomialAttention(3), "degree must be even, got 3"),
+        (lambda: MLPAttention(0), "width must be at least 1"),
+        (lambda: HingeNorm(0), "width must be at least 1"),
+        (lambda: HingeNorm(2).fit([0.5, 0.0]), "variance must be finite"),
+        (lambda: SquareEntropy().fit(np.zeros((4, 3))), "two classes"),
+        (lambda: SquareEntropy().apply({}, jnp.zeros((4, 3))), "two classes"),
         (
-            lambda: proxy.PowerAttention().fit(np.zeros((2, 3, 4)), np.ones((2, 4))),
+            lambda: PowerAttention().fit(np.zeros((2, 3, 4)), np.ones((2, 4))),
             "shape",
         ),
         (
-            lambda: proxy.PowerAttention().fit(np.zeros((2, 1, 4, 4)), np.ones((2, 3))),
+            lambda: PowerAttention().fit(np.zeros((2, 1, 4, 4)), np.ones((2, 3))),
             r"mask must have shape \(2, 4\)",
         ),
         (
-            lambda: proxy.PowerAttention().fit(
-                np.zeros((2, 1, 4, 4)), np.zeros((2, 4))
-            ),
+            lambda: PowerAttention().fit(np.zeros((2, 1, 4, 4)), np.zeros((2, 4))),
             "at least one",
         ),
         (
-            lambda: proxy.PowerAttention().fit(
+            lambda: PowerAttention().fit(
                 np.full((2, 1, 4, 4), np.nan), np.ones((2, 4))
             ),
             "scores must be finite",
@@ -345,14 +359,14 @@ def test_refusals(call, message):
 
 
 def fit(scores, mask):
-    return proxy.PowerAttention().fit(scores, mask)
+    return PowerAttention().fit(scores, mask)
 
 
 @pytest.mark.left_out
 def test_apply_is_pure():
     """Inside jit and vmap, and differentiable with respect to scores and parameters."""
     scores, mask = data()
-    family = proxy.PowerAttention("hinge", centre=True, bias=True)
+    family = PowerAttention("hinge", centre=True, bias=True)
     params = family.fit(scores, mask)
 
     def loss(params, s, m):

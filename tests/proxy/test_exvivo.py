@@ -9,8 +9,11 @@ import pytest
 from scipy.special import softmax
 
 from jaxsel import proxy
-from jaxsel.proxy import Nonlinearity
-from jaxsel.proxy._mlp import hold_out
+from jaxsel.proxy._exvivo import train_mlps
+from jaxsel.proxy._mlp import Nonlinearity, hold_out
+from jaxsel.proxy.families._attention_mlp import observe_attention
+from jaxsel.proxy.families._norm_mlp import MLPNorm
+from jaxsel.proxy.families._score_mlp import MLPEntropy
 
 L, POINTS = 4, 128_000
 
@@ -33,7 +36,7 @@ def operations():
 
 
 def run(operations, source, points, seed=0):
-    return proxy.train_mlps(
+    return train_mlps(
         operations,
         (2, 8),
         key=jax.random.key(seed),
@@ -78,7 +81,7 @@ def test_the_folded_weights_take_plain_inputs():
     r2 = 1 - np.sum(error**2) / np.sum((y - y.mean(0)) ** 2)
     assert abs(r2 - found[0][8].r2.max()) < 0.05
     v = np.random.default_rng(3).gamma(20, 0.05, 200).astype("f")
-    norm = proxy.MLPNorm(8, eps=1e-3)
+    norm = MLPNorm(8, eps=1e-3)
     root = norm.apply(found[3][8].best(), jnp.asarray(v))
     assert np.mean(np.abs(np.asarray(root) * np.sqrt(v + 1e-3) - 1)) < 0.02
 
@@ -87,7 +90,7 @@ def test_the_folded_weights_take_plain_inputs():
 def test_the_entropy_mlp_ranks_as_entropy_does():
     z = jnp.asarray(np.random.default_rng(5).normal(size=(300, 2)) * 2, jnp.float32)
     params = trained("both")[4][8].best()
-    estimated = proxy.MLPEntropy(8).apply(params, z)
+    estimated = MLPEntropy(8).apply(params, z)
     assert proxy.check_monotonicity(estimated, proxy.entropy(z)) > 0.9
 
 
@@ -99,10 +102,8 @@ def test_an_entropy_of_clear_classes_is_imitated(classes, least):
     z = rng.normal(size=(3000, classes)) * 3
     rows, fresh = z[:500], jnp.asarray(z[500:], jnp.float32)
     operation = Nonlinearity.observe("entropy", rows)
-    (mlps,) = proxy.train_mlps(
-        [operation], [16], key=jax.random.key(0), n_points=100_000
-    )
-    imitated = proxy.MLPEntropy(16).apply(mlps[16].best(), fresh)
+    (mlps,) = train_mlps([operation], [16], key=jax.random.key(0), n_points=100_000)
+    imitated = MLPEntropy(16).apply(mlps[16].best(), fresh)
     exact = np.asarray(proxy.entropy(fresh))
     assert 1 - np.mean((imitated - exact) ** 2) / exact.var() > least
 
@@ -128,7 +129,7 @@ def test_it_repeats_and_depends_on_the_key():
 @pytest.mark.left_out
 def test_a_family_fits_by_itself():
     v = np.random.default_rng(1).gamma(20, 0.02, 500)
-    norm = proxy.MLPNorm(4)
+    norm = MLPNorm(4)
     params = norm.fit(v, key=jax.random.key(0), n_points=100_000)
     error = np.asarray(norm.apply(params, jnp.asarray(v, jnp.float32))) * np.sqrt(v) - 1
     assert np.abs(error).mean() < 0.03
@@ -138,10 +139,10 @@ def test_observed_attention_leaves_padding_out():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(5, 3, L, L)).astype("f")
     mask = np.arange(L) < np.array([2, 4, 3, 4, 1])[:, None]
-    found = proxy.observe_attention(scores, mask)
+    found = observe_attention(scores, mask)
     assert found.rows is not None
     assert found.rows.shape == (3 * mask.sum(), L)
-    few = proxy.observe_attention(scores, mask, limit=10)
+    few = observe_attention(scores, mask, limit=10)
     assert few.rows is not None
     assert few.rows.shape == (10, L)
     lengths = mask.sum(1)
@@ -186,7 +187,7 @@ def bare():
 
 def train(*, widths=(2,), **options):
     options = {"operations": operations()[1:2], "key": jax.random.key(0)} | options
-    return proxy.train_mlps(options.pop("operations"), widths, **options)
+    return train_mlps(options.pop("operations"), widths, **options)
 
 
 def test_a_result_that_never_varies_is_learned_without_a_warning():

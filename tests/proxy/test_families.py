@@ -29,12 +29,12 @@ from jaxsel.proxy.families import (
     SECURE_SCORES,
     Attention,
     Family,
-    ReLUAttention,
     attention_of,
     norm_of,
     score_of,
 )
 from jaxsel.proxy.families._attention import Folded
+from jaxsel.proxy.families._attention_relu import ReLUAttention
 from jaxsel.proxy.families._place import Kind
 
 ROLES = {

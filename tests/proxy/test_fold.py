@@ -9,13 +9,15 @@ from hypothesis import example, given, settings, strategies as st
 from random_proxies import SMALL, random_arrays, random_proxy, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import FixedPoint, SharedInputs, Spec, array_shapes, fold, manifest
+from jaxsel.proxy import SharedInputs, Spec, array_shapes, fold, manifest
+from jaxsel.proxy._manifest import FixedPoint
 from jaxsel.proxy.families import ATTENTIONS
 from jaxsel.proxy.families._form_cubic import Cubic
 from jaxsel.proxy.families._form_hinge import Hinge
 from jaxsel.proxy.families._form_quadratic import Quadratic
 from jaxsel.proxy.families._norm import variance_unit
 from jaxsel.proxy.families._norm_exact import root_scale
+from jaxsel.proxy.families._norm_squared import SquaredNorm
 from jaxsel.proxy.families._place import Place, Run
 
 quadratic, cubic, hinge = Quadratic().fold, Cubic().fold, Hinge().fold
@@ -140,7 +142,7 @@ def test_operands_do_not_depend_on_the_numbers():
 
 @pytest.mark.parametrize("unit", [2.0**-15, 0.25, 1.0, 2.0, 512.0, 2.0**31])
 def test_a_squared_norm_in_any_unit(unit):
-    norm, v = proxy.SquaredNorm(), unit * np.linspace(0.05, 1, 20)
+    norm, v = SquaredNorm(), unit * np.linspace(0.05, 1, 20)
     fitted = np.asarray(norm.fit(v / 2)["affine"], np.float64)
     for affine in (fitted, -fitted, fitted * [1, 0], 0 * fitted):
         params = {"affine": affine}

@@ -11,7 +11,6 @@ from test_build import TEXT, described, embedded, target
 from jaxsel.proxy import (
     Emulator,
     Proxy,
-    ProxyLoss,
     Spec,
     emulate,
     entropy,
@@ -20,6 +19,7 @@ from jaxsel.proxy import (
     refit_score,
     tune,
 )
+from jaxsel.proxy._invivo import ProxyLoss
 
 KEY = jax.random.key(0)
 

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jaxsel import proxy
-from jaxsel.proxy import (
+from jaxsel.proxy import Emulator, Manifest, Spec
+from jaxsel.proxy._manifest import (
     FFN,
-    Emulator,
     FixedPoint,
     Head,
     Inputs,
     Layer,
-    Manifest,
     Score,
-    Spec,
+    power_of_two,
 )
 from jaxsel.proxy.families import ATTENTIONS, NORMS
 
@@ -318,7 +317,7 @@ def test_nonsense_is_refused(text):
 @settings(max_examples=50, deadline=None)
 @given(st.floats(min_value=1e-300, max_value=1e300))
 def test_bounds_are_rounded_up_to_the_next_power_of_two(value):
-    bound = proxy.power_of_two(value)
+    bound = power_of_two(value)
     assert value <= bound < 2 * value
     assert math.frexp(bound)[0] == 0.5
 
@@ -326,7 +325,7 @@ def test_bounds_are_rounded_up_to_the_next_power_of_two(value):
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan])
 def test_only_positive_numbers_have_a_bound(value):
     with pytest.raises(ValueError, match="value must be finite and above zero"):
-        proxy.power_of_two(value)
+        power_of_two(value)
 
 
 def test_a_specification_sets_sizes_and_score():

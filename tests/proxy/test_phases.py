@@ -17,7 +17,6 @@ from jaxsel.proxy import (
     ModelOwner,
     Phase,
     ProbeSpec,
-    ProxyMaker,
     Samples,
     Spec,
     Training,
@@ -29,6 +28,7 @@ from jaxsel.proxy import (
     select,
     with_bounds,
 )
+from jaxsel.proxy._proxy_maker import ProxyMaker
 
 N, BUDGET = 200, 40
 KEY = jax.random.key(3)

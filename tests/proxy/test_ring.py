@@ -9,6 +9,9 @@ from random_proxies import SMALL, places
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec, check_ring
+from jaxsel.proxy.families import attention_emulator
+from jaxsel.proxy.families._attention_2quad import TwoQuadAttention
+from jaxsel.proxy.families._attention_polynomial import PolynomialAttention
 
 BITS = 16
 WEIGHT = 2.0**15
@@ -154,15 +157,15 @@ def test_ranges_are_refused_above_their_limit(place, made, largest, message):
 )
 def test_weights_of_scores_up_to_three(made, expected):
     manifest, arrays = made
-    family = proxy.attention_emulator(manifest.layers[0].attention.entry())
+    family = attention_emulator(manifest.layers[0].attention.entry())
     start = "layers.0.attention."
     params = {k.removeprefix(start): v for k, v in arrays.items() if start in k}
     assert family.largest_weight(params, 3.0) == pytest.approx(expected)
 
 
 def test_weights_that_a_sum_divides():
-    assert proxy.TwoQuadAttention().largest_weight(3.0) == 8**2
-    fourth = proxy.PolynomialAttention(4)
+    assert TwoQuadAttention().largest_weight(3.0) == 8**2
+    fourth = PolynomialAttention(4)
     assert fourth.largest_weight(3.0) == 1 + 3 + 9 / 2 + 27 / 6 + 81 / 24
 
 

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from jaxsel import tasks
-from jaxsel.tasks._options import DEFAULTS
+from jaxsel.tasks._options import DEFAULTS, TaskOptions
 
 from . import application_cases as cases
 
@@ -38,12 +38,12 @@ def test_each_application_is_here():
 
 
 def test_defaults_are_of_all_options():
-    assert DEFAULTS.keys() == typing.get_type_hints(tasks.TaskOptions).keys()
+    assert DEFAULTS.keys() == typing.get_type_hints(TaskOptions).keys()
     sizes, flags = ("n", "n_val", "n_test", "seeds"), ("balanced", "embed_learner")
     assert [DEFAULTS[name] for name in sizes] == [1000, 500, 1000, 10]
     assert not any(DEFAULTS[name] for name in (*flags, "embed", "progress"))
     assert DEFAULTS["learner"] == tasks.retrain_logistic()
-    described = inspect.getdoc(tasks.TaskOptions).partition("Attributes:")[2]
+    described = inspect.getdoc(TaskOptions).partition("Attributes:")[2]
     assert all(f"\n    {name}: " in described for name in DEFAULTS)
 
 

@@ -11,7 +11,7 @@ import jaxsel
 from jaxsel import neighbors, value
 from jaxsel.neighbors import Exact
 from jaxsel.neighbors._distance import error_parts, prepare_exact
-from jaxsel.value import KnnValue
+from jaxsel.value._registry import KnnValue
 
 RADIUS = {"l2": 2.0, "cosine": 0.5}
 ABSENT = 7  # a validation label that no training point has

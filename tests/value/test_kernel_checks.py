@@ -8,6 +8,7 @@ import references as ref
 
 from jaxsel import _native, neighbors, value
 from jaxsel.value._semivalue import reverse_sum
+from jaxsel.value._threshold_kernel import harmonic_numbers
 
 pytestmark = pytest.mark.every(3)
 
@@ -20,7 +21,7 @@ ROW, LONG, ROWS = (np.zeros(shape, np.float32) for shape in (N, N + 1, (2, N)))
 TABLE = value.rank_table(value.shapley_weights(N, K))
 SHORT = value.rank_table(value.shapley_weights(5, K))
 BARE = value.rank_table(value.shapley_weights(N, K), running=False)
-HARMONIC = value.harmonic_numbers(N)
+HARMONIC = harmonic_numbers(N)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from scipy import stats
 import jaxsel
 from jaxsel import _native, neighbors, value
 from jaxsel.neighbors import _order
+from jaxsel.value._weights import loo_weights, soft_shapley_weights
 
 from . import cases
 
@@ -187,7 +188,7 @@ def test_rank_weights(n):
         for ours, measure in (
             (value.shapley_weights(n, k), ref.uniform(n)),
             (value.banzhaf_weights(n, k), ref.point_mass(0.5)),
-            (value.loo_weights(n, k), ref.point_mass(1.0)),
+            (loo_weights(n, k), ref.point_mass(1.0)),
             (value.beta_weights(n, k, alpha=16, beta=1), ref.jacobi(n, 16, 1)),
             (value.beta_weights(n, k, alpha=2.5, beta=4), ref.jacobi(n, 2.5, 4)),
         ):
@@ -201,9 +202,9 @@ def test_rank_weights_never_increase(k):
     for weights in (
         value.shapley_weights(1000, k),
         value.banzhaf_weights(1000, k),
-        value.loo_weights(1000, k),
+        loo_weights(1000, k),
         value.beta_weights(1000, k, alpha=16, beta=1),
-        value.soft_shapley_weights(1000, k),
+        soft_shapley_weights(1000, k),
     ):
         assert np.isfinite(weights).all()
         assert (np.diff(weights) <= 0).all()
@@ -313,7 +314,7 @@ def test_other_weights_of_many_points():
         chance = float(Fraction(total, 2 ** (rank - 1)))
         np.testing.assert_allclose(k * weight, chance, rtol=1e-9)
     n = 10**6
-    soft, k = value.soft_shapley_weights(n, 5), 5
+    soft, k = soft_shapley_weights(n, 5), 5
     harmonic = sum(Fraction(1, i) for i in range(1, k + 1))
     for rank in (1, 5, 6, 1000, n):
         shared = Fraction((n - 1) * min(rank, k), rank) - k

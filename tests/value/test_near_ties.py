@@ -16,6 +16,7 @@ from jaxsel import _native, neighbors
 from jaxsel.neighbors import _exact, _given, _order
 from jaxsel.neighbors._distance import prepare_exact
 from jaxsel.value import _linear
+from jaxsel.value._weights import loo_weights
 
 from . import cases
 
@@ -112,7 +113,7 @@ def test_all_ranks(path, name, dtype):
 @pytest.mark.every(14)
 def test_the_nearest(path, name):
     arguments = draw(name)
-    exact = expected(arguments, jaxsel.value.loo_weights(N, K)).mean(0)
+    exact = expected(arguments, loo_weights(N, K)).mean(0)
     agree(jaxsel.knn_loo(*arguments, k=K).values, exact)
 
 
@@ -311,7 +312,7 @@ def test_more_open_points_than_are_settled_at_once(few, name):
     arguments = draw(name, n=N + 1)  # of a shape of its own: nothing is compiled yet
     shapley = expected(arguments, jaxsel.value.shapley_weights(N + 1, K)).mean(0)
     agree(jaxsel.knn_shapley(*arguments, k=K).values, shapley)
-    loo = expected(arguments, jaxsel.value.loo_weights(N + 1, K)).mean(0)
+    loo = expected(arguments, loo_weights(N + 1, K)).mean(0)
     agree(jaxsel.knn_loo(*arguments, k=K).values, loo)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import jaxsel
 from jaxsel.value import _linear, _options, shapley_weights
+from jaxsel.value._options import KnnOptions
 
 from . import cases
 from .cases import changed, close
@@ -134,7 +135,7 @@ def test_method_names_what_matters(data):
 
 def test_filled_in_options_are_the_documented_ones():
     filled_in = {f.name: f.type for f in dataclasses.fields(_options.Options)}
-    assert filled_in == typing.get_type_hints(jaxsel.value.KnnOptions)
+    assert filled_in == typing.get_type_hints(KnnOptions)
 
 
 def test_options_are_in_the_signature():

@@ -11,9 +11,10 @@ import references as ref
 
 import jaxsel
 from jaxsel import Values, value
-from jaxsel.value import VALUES, KnnValue, shapley_weights
+from jaxsel.value import VALUES, shapley_weights
 from jaxsel.value._linear import linear_values
-from jaxsel.value._options import Options, knn_value
+from jaxsel.value._options import KnnOptions, Options, knn_value
+from jaxsel.value._registry import KnnValue
 
 from . import cases
 
@@ -120,7 +121,7 @@ def new_value(rank_weights):
 
     @knn_value
     def knn_new(
-        x, y, x_val, y_val, *, k: int = 5, **options: Unpack[value.KnnOptions]
+        x, y, x_val, y_val, *, k: int = 5, **options: Unpack[KnnOptions]
     ) -> Values:
         weights = rank_weights, x, y, x_val, y_val
         return linear_values("knn_new", *weights, k=k, options=Options(**options))

@@ -18,6 +18,7 @@ import jaxsel
 from jaxsel import _native
 from jaxsel.neighbors import _exact, _ranks
 from jaxsel.value import _linear, _options, _split
+from jaxsel.value._weights import loo_weights
 
 from . import test_near_ties as near_ties
 
@@ -297,7 +298,7 @@ def test_near_ties(path, name, dtype):
         jaxsel.knn_shapley(*arguments, **find).values,
         near_ties.expected(arguments, shapley).mean(0),
     )
-    loo = jaxsel.value.loo_weights(N, near_ties.K)
+    loo = loo_weights(N, near_ties.K)
     close(
         jaxsel.knn_loo(*arguments, **find).values,
         near_ties.expected(arguments, loo).mean(0),

@@ -22,7 +22,7 @@ class Cut(NamedTuple):
         layers: The paper's l.
         heads: Its w.
         width: Its d.
-        part: One of `jaxsel.proxy.ABLATIONS`; "" for the paper's MLPs. Peers' parts
+        part: A name for `jaxsel.proxy.ablation`; "" for the paper's MLPs. Peers' parts
             come with the norm and the entropy exact.
     """
 

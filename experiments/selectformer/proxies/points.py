@@ -50,7 +50,7 @@ class Candidate:
         backbone: Whether a proxy is cut from the paper's sub-model M_g, fine-tuned on
             the bootstrap set by itself, and its emulators are fitted to the activations
             of that; else it is cut from the fine-tuned target.
-        source: Source of the emulators' ex vivo training, see `train_mlps`.
+        source: Source of the emulators' ex vivo training, see `jaxsel.proxy.Phase`.
         n_points: Samples that each of them sees.
         refit: Whether the emulator of the entropy is fitted again after the in vivo
             training.

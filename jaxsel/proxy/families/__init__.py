@@ -25,32 +25,26 @@ from ._attention import (
     Folded as Folded,
     shares as shares,
 )
-from ._attention_2quad import TwoQuadAttention as TwoQuadAttention
-from ._attention_exact import (
-    SoftmaxAttention as SoftmaxAttention,
-    attention_r2 as attention_r2,
-)
-from ._attention_mlp import (
-    MLPAttention as MLPAttention,
-    observe_attention as observe_attention,
-)
-from ._attention_polynomial import PolynomialAttention as PolynomialAttention
-from ._attention_powers import FORMS, PowerAttention as PowerAttention
-from ._attention_relu import ReLUAttention as ReLUAttention
-from ._attention_uniform import UniformAttention as UniformAttention
+from ._attention_2quad import TwoQuadAttention
+from ._attention_exact import SoftmaxAttention
+from ._attention_mlp import MLPAttention
+from ._attention_polynomial import PolynomialAttention
+from ._attention_powers import FORMS, PowerAttention
+from ._attention_relu import ReLUAttention
+from ._attention_uniform import UniformAttention
 from ._norm import Norm as Norm, scaled_variance as scaled_variance
-from ._norm_exact import ExactNorm as ExactNorm
-from ._norm_hinge import HingeNorm as HingeNorm
-from ._norm_mlp import MLPNorm as MLPNorm
-from ._norm_none import NoNorm as NoNorm
-from ._norm_polynomial import PolynomialNorm as PolynomialNorm
-from ._norm_squared import SquaredNorm as SquaredNorm
+from ._norm_exact import ExactNorm
+from ._norm_hinge import HingeNorm
+from ._norm_mlp import MLPNorm
+from ._norm_none import NoNorm
+from ._norm_polynomial import PolynomialNorm
+from ._norm_squared import SquaredNorm
 from ._place import Arrays as Arrays, Place as Place, Shapes as Shapes, Steps as Steps
 from ._ranges import Ranges as Ranges
 from ._score import SecureScore as SecureScore
-from ._score_exact import ExactEntropy as ExactEntropy
-from ._score_mlp import MLPEntropy as MLPEntropy
-from ._score_square import SquareEntropy as SquareEntropy
+from ._score_exact import ExactEntropy
+from ._score_mlp import MLPEntropy
+from ._score_square import SquareEntropy
 
 if TYPE_CHECKING:
     from jaxsel.proxy._manifest import Emulator
