@@ -70,12 +70,12 @@ class Scoring:
 
     def make(self, samples: Samples) -> Callable[[], tuple[Ran, np.ndarray]]:
         import mpc_bridge
+        from mpc_bridge.engines.crypten import ClearProxy  # imports CrypTen
 
-        mpc_bridge.import_crypten()
         x, mask = samples
         arrays = random_arrays(self.manifest)
         if not self.manifest.head.width:  # logits a nat apart, as trained ones are
-            logits = mpc_bridge.ClearProxy(self.manifest, arrays)(x, mask).numpy()
+            logits = ClearProxy(self.manifest, arrays)(x, mask).numpy()
             apart = np.abs(logits[:, 1] - logits[:, 0]).mean()
             for name in ("head.0.weight", "head.0.bias", "offset"):
                 arrays[name] /= apart

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._appraise import appraise as appraise
-    from ._choose import Chosen as Chosen, choose as choose
+    from ._choose import choose as choose
     from ._config import (
         Config as Config,
         ConfigError as ConfigError,
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     )
     from ._export import export as export, read_manifest as read_manifest
     from ._handshake import Refused as Refused, SessionError as SessionError
-    from ._ledger import Ledger as Ledger, Spent as Spent
+    from ._ledger import Ledger as Ledger
     from ._limits import Limits as Limits
     from ._local import run_local as run_local
     from ._result import Result as Result
     from ._scoring import (
-        SecureProxy as SecureProxy,
         score_pool as score_pool,
         share_proxy as share_proxy,
         to_crypten as to_crypten,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ._session import deal as deal, run as run
     from .engines import Engine as Engine, engine_of as engine_of
     from .engines.crypten import (
-        ClearProxy as ClearProxy,
         import_crypten as import_crypten,
         load as load,
     )
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 # Imported when asked for: CrypTen, and what a party does not need, take seconds.
 _MODULES = {
     "appraise": "_appraise",
-    "Chosen": "_choose",
     "choose": "_choose",
     "import_crypten": "engines.crypten",
     "Config": "_config",
@@ -56,16 +53,13 @@ _MODULES = {
     "read_manifest": "_export",
     "Refused": "_handshake",
     "SessionError": "_handshake",
-    "ClearProxy": "engines.crypten",
     "load": "engines.crypten",
     "Engine": "engines",
     "engine_of": "engines",
-    "SecureProxy": "_scoring",
     "share_proxy": "_scoring",
     "to_crypten": "_scoring",
     "Limits": "_limits",
     "Ledger": "_ledger",
-    "Spent": "_ledger",
     "run_local": "_local",
     "Result": "_result",
     "score_pool": "_scoring",

@@ -12,8 +12,7 @@ from jaxsel import proxy
 from jaxsel.proxy import Emulator, Spec
 from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
 from jaxsel.proxy.families._place import times
-from mpc_bridge import ClearProxy
-from mpc_bridge.engines.crypten import _layers
+from mpc_bridge.engines.crypten import ClearProxy, _layers
 
 pytestmark = pytest.mark.mpc
 
