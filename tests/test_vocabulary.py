@@ -13,7 +13,7 @@ import mpc_bridge
 
 TABLE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
 
-KERNELS = {"evaluate", "federated_round", "linear_passes", "train"}
+KERNELS = {"evaluate", "linear_passes", "train"}
 """Kernels that take a key among their arrays, not first."""
 
 OTHER_CONVENTIONS = {"estimators"}
