@@ -52,7 +52,7 @@ def claimed(length: int) -> dict[str, float]:
     }
 
 
-def _softmax_rounds(counted: Cost) -> int:
+def _softmax_rounds(counted: Cost) -> float:
     return next(
         row.one_batch.rounds for row in counted.rows if row.operation.name == "softmax"
     )
