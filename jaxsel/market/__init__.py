@@ -1,6 +1,9 @@
 """Requests of a trainer, answers of data owners, and the ranking of owners by gain."""
 
 from ._answer import Answer as Answer
+from ._check_vector import check_vector as check_vector
+from ._dataset_values import DatasetValues as DatasetValues
+from ._datasets import value_datasets as value_datasets
 from ._design import Design as Design, optimal_design as optimal_design
 from ._frank_wolfe import frank_wolfe_design as frank_wolfe_design
 from ._hard import HardSet as HardSet, hard_set as hard_set
