@@ -70,8 +70,6 @@ def in_curvature(
     skew = np.abs(matrix - matrix.T).max()
     if skew > _SKEW * np.abs(matrix).max():
         raise ValueError(f"curvature must be symmetric, got entries {skew:g} apart")
-    from scipy import linalg
-
     try:
         factor = np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
@@ -80,11 +78,8 @@ def in_curvature(
             f"curvature must be positive definite, got the least eigenvalue {least:g}: "
             "add a multiple of the identity"
         ) from None
-    flat, targets = (
-        linalg.solve_triangular(factor, rows.T, lower=True).T
-        for rows in (flat, targets)
-    )
-    return flat, targets
+    both = np.linalg.solve(factor, np.concatenate([flat, targets]).T).T
+    return both[: len(flat)], both[len(flat) :]
 
 
 def check_names(owners: Sequence[Hashable] | None, n: int) -> tuple[Any, ...]:

@@ -134,10 +134,14 @@ class DatasetValues:
             "gain": self.gains,
             "group": group,
         }
-        known = {name: column for name, column in columns.items() if column is not None}
-        frame = pd.DataFrame(known, index=pd.Index(self.owners, name="owner"))
         order = np.argsort(-self.shapley, kind="stable")
-        return frame.iloc[order]
+        known = {
+            name: column[order]
+            for name, column in columns.items()
+            if column is not None
+        }
+        names = [self.owners[i] for i in order]
+        return pd.DataFrame(known, index=pd.Index(names, name="owner"))
 
     def _repr_html_(self) -> str:
         from jaxsel._results.html import table_html

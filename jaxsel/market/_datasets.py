@@ -265,12 +265,18 @@ def _cosines(vectors: np.ndarray) -> np.ndarray:
 
 def _groups(joined: np.ndarray) -> list[tuple[int, ...]]:
     """Return the connected parts of a graph, each in order."""
-    from scipy.sparse import csgraph
-
-    _, labels = csgraph.connected_components(joined, directed=False)
+    n = len(joined)
+    first = np.arange(n)  # the first owner of each one's part
+    beside = joined | np.eye(n, dtype=bool)  # zero vectors are alone
+    while True:
+        nearer = np.where(beside, first[None], n).min(axis=1)
+        if (nearer == first).all():
+            break
+        first = nearer
     return [
-        tuple(np.flatnonzero(labels == label).tolist())
-        for label in dict.fromkeys(labels.tolist())
+        tuple(o for o in range(n) if first[o] == start)
+        for start in range(n)
+        if first[start] == start
     ]
 
 

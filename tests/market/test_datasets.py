@@ -429,3 +429,16 @@ def test_data_for_nothing_is_bought_where_it_helps():
     )
     assert result.bought.tolist() == [True, False, False]
     assert result.cost == 0
+
+
+def test_groups_are_joined_by_chains():
+    """Of owners a little apart each, the ends of a chain may be far from each other."""
+    angles = np.array([0.9, 0.0, 0.6, 0.3, 2.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    vectors = np.concatenate([vectors, np.zeros((1, 2))])
+    result = market.value_datasets(vectors, [1.0, 1.0], parallel=0.95)
+    assert result.groups == ((0, 1, 2, 3),)
+    assert result.cosines[0, 1] < 0.95
+    none = market.value_datasets(vectors, [1.0, 1.0], parallel=0.96)
+    assert none.groups == ()
+    np.testing.assert_array_equal(none.by_group, none.shapley)
