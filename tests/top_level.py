@@ -74,6 +74,7 @@ CALLS = {
     "streamed_values": lambda x, y, x_val, y_val: jaxsel.streamed_values(
         jaxsel.knn_shapley, x, y, open_rows(np.asarray(x_val), labels=y_val), k=3
     ),
+    "max_shapley": lambda x, *_: jaxsel.max_shapley(x),
     "find_label_errors": lambda x, y, *_: jaxsel.find_label_errors(x, y, folds=2),
     "loss_threshold": lambda x, y, x_val, y_val: jaxsel.loss_threshold(
         x_val[:, 0], x[:, 0]
@@ -107,6 +108,7 @@ LABELLED = {
     not in {
         "knn_regression_shapley",
         "loss_threshold",
+        "max_shapley",
         "pseudo_labels",
         "omp",
         "herding",

@@ -39,6 +39,7 @@ from ._learners import (
     fit_two_classes as fit_two_classes,
 )
 from ._loo import loo as loo
+from ._max_shapley import max_shapley as max_shapley
 from ._metrics import SCORERS as SCORERS
 from ._model_inputs import as_learner as as_learner
 from ._msr import banzhaf as banzhaf

@@ -13,6 +13,7 @@ from benchmarks import (
     bench_raw,
     bench_retrain,
     bench_retrieve,
+    bench_value,
 )
 
 CASES = [
@@ -28,6 +29,7 @@ CASES = [
         bench_raw,
         bench_retrain,
         bench_retrieve,
+        bench_value,
     )
     for case in bench.cases(quick=True)
     if not case.platforms or case.elsewhere
