@@ -57,6 +57,7 @@ from .value import (
     knn_shapley as knn_shapley,
     loo as loo,
     max_shapley as max_shapley,
+    mmd_values as mmd_values,
     soft_knn_shapley as soft_knn_shapley,
     streamed_values as streamed_values,
     threshold_knn_shapley as threshold_knn_shapley,

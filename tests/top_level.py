@@ -75,6 +75,9 @@ CALLS = {
         jaxsel.knn_shapley, x, y, open_rows(np.asarray(x_val), labels=y_val), k=3
     ),
     "max_shapley": lambda x, *_: jaxsel.max_shapley(x),
+    "mmd_values": lambda x, y, x_val, y_val: jaxsel.mmd_values(
+        x, x_val, y=y, y_val=y_val
+    ),
     "find_label_errors": lambda x, y, *_: jaxsel.find_label_errors(x, y, folds=2),
     "loss_threshold": lambda x, y, x_val, y_val: jaxsel.loss_threshold(
         x_val[:, 0], x[:, 0]

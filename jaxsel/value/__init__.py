@@ -41,6 +41,7 @@ from ._learners import (
 from ._loo import loo as loo
 from ._max_shapley import max_shapley as max_shapley
 from ._metrics import SCORERS as SCORERS
+from ._mmd import mmd_values as mmd_values
 from ._model_inputs import as_learner as as_learner
 from ._msr import banzhaf as banzhaf
 from ._oob import data_oob as data_oob
