@@ -9,14 +9,16 @@ import numpy as np
 
 from jaxsel.retrieve import (
     binning_distance,
+    duplicates,
     nearest,
     retrieve_nearest,
     retrieve_targeted,
 )
 from jaxsel.retrieve._binning import Mode
 
-from . import _retrieval, _submodular
-from ._case import Case, Contender, faster
+from . import _duplicates, _retrieval, _submodular
+from ._case import Case, Contender, at_most, faster
+from ._duplicates import Embeddings
 from ._harness import main
 from ._retrieval import Pool
 
@@ -38,6 +40,8 @@ def cases(*, quick: bool = False) -> list[Case]:
         _targeted("flqmi", 20_000 // shrink),
         _targeted("gcmi", 20_000 // shrink),
         _targeted("logdetmi", 2_000 // shrink),
+        _near("duplicates", "clusters", 100_000 // shrink),
+        _near("duplicates-isotropic", "isotropic", 100_000 // shrink),
     ]
 
 
@@ -217,6 +221,43 @@ def _targeted(objective: _submodular.Objective, n: int) -> Case[Pool]:
             peer("submodlib", "kernels are made by NumPy"),
         ],
         rounds=5,
+    )
+
+
+def _near(name: str, kind: _duplicates.Kind, n: int) -> Case[Embeddings]:
+    d = 256
+    return Case(
+        name=name,
+        title=f"{name}: pairs of {n:,} × {d} at cosine ≥ {_duplicates.THRESHOLD}",
+        inputs=functools.partial(_duplicates.embeddings, kind, n, d),
+        tiny=functools.partial(_duplicates.embeddings, kind, 200, 8),
+        work=n * (n - 1) // 2,
+        unit="pair",
+        contenders=[
+            Contender(
+                name="duplicates",
+                make=lambda task: (
+                    lambda: duplicates(task.x, threshold=_duplicates.THRESHOLD)
+                ),
+                check=_duplicates.wrong,
+                limits={"wrong": 0},
+            ),
+            Contender(
+                name="NumPy",
+                make=_duplicates.by_blocks,
+                check=lambda task, result: {"pairs": result},
+                limits={},
+                share=2 / _duplicates.SHARE - 1 / _duplicates.SHARE**2,
+                peer=True,
+                note="all products in float32, counted only",
+            ),
+        ],
+        targets=[
+            at_most("duplicates", "cpu_s", 60, "CPU seconds", "must"),
+            at_most("duplicates", "cpu_s", 25, "CPU seconds", "goal"),
+            at_most("duplicates", "peak_mb", 1000, "MB above the inputs", "must"),
+        ],
+        rounds=3,
     )
 
 

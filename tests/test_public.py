@@ -45,6 +45,9 @@ RESULTS = (
     Values,
     Selection,
     Nearest,
+
+    retrieve.Nearest,
+    retrieve.NearDuplicates,
     filter.LossThreshold,
     ClassThresholds,
     gradients.Oracle,

@@ -6,6 +6,8 @@ from ._binning import (
     retrieve_binned as retrieve_binned,
 )
 from ._coverage import coverage as coverage
+from ._duplicates import duplicates as duplicates
+from ._near_duplicates import NearDuplicates as NearDuplicates
 from ._nearest import (
     empty_nearest as empty_nearest,
     merge_nearest as merge_nearest,

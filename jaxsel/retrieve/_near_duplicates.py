@@ -1,0 +1,168 @@
+"""The result of a search for near-duplicates: groups, representatives, leaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxsel._inputs.show import compared, show_first
+from jaxsel._results.files import load, save
+from jaxsel.neighbors import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@compared
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NearDuplicates:
+    """Groups of rows that near pairs connect, of one table or between two.
+
+    A pair is two rows that are near each other: of one table, or one row of each table
+    where there are two. A group holds all rows that pairs connect, so that two rows of
+    a group may be farther apart than the threshold if others lie between them.
+
+    Attributes:
+        group: Number of the group of each row, `[n]` int32, in the order of their first
+            rows; -1 for rows without a near-duplicate.
+        partner: The first row that is a near-duplicate of each row, `[n]` int64: of the
+            other table if there are two; -1 for none.
+        closeness: Cosine or distance of each row and its partner, `[n]` float64; NaN
+            for none. Equal rows have 1 or 0.
+        group_val: As `group` for the second table, `[m]`; None without one.
+        partner_val: As `partner` for the second table, `[m]`: rows of the first.
+        closeness_val: As `closeness` for the second table, `[m]`.
+        n_pairs: Number of pairs.
+        metric: "cosine" or "l2".
+        threshold: Least cosine, or largest distance, of a pair.
+
+    Examples:
+        >>> import numpy as np
+        >>> from jaxsel import retrieve
+        >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.99, 0.1], [0.1, 0.9], [-1.0, 0.0]])
+        >>> result = retrieve.duplicates(x, threshold=0.9)
+        >>> result
+        NearDuplicates(2 groups of 4 rows, 2 pairs, cosine >= 0.9, 3 of 5 rows kept)
+        >>> [rows.tolist() for rows in result.groups]
+        [[0, 2], [1, 3]]
+    """
+
+    group: np.ndarray
+    partner: np.ndarray
+    closeness: np.ndarray
+    group_val: np.ndarray | None = None
+    partner_val: np.ndarray | None = None
+    closeness_val: np.ndarray | None = None
+    n_pairs: int = dataclasses.field(metadata={"static": True})
+    metric: Metric = dataclasses.field(metadata={"static": True})
+    threshold: float = dataclasses.field(metadata={"static": True})
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return int(self.group.max(initial=-1)) + 1
+
+    def __repr__(self) -> str:
+        sign = ">=" if self.metric == "cosine" else "<="
+        text = (
+            f"NearDuplicates({len(self)} groups of {len(self._members()[0])} rows, "
+            f"{self.n_pairs} pairs, {self.metric} {sign} {self.threshold:g}, "
+            f"{len(self.keep)} of {len(self.group)} rows kept"
+        )
+        if self.group_val is not None:
+            text += f", {len(self.leaked)} leaked {show_first(self.leaked)}"
+        return f"{text})"
+
+    @property
+    def groups(self) -> list[np.ndarray]:
+        """Rows of the first table in each group, in order."""
+        rows, numbers = self._members()
+        return np.split(rows, np.flatnonzero(np.diff(numbers)) + 1) if len(rows) else []
+
+    @property
+    def representatives(self) -> np.ndarray:
+        """The first row of each group, `[groups]`."""
+        rows, numbers = self._members()
+        return rows[np.diff(numbers, prepend=-1) != 0]
+
+    @property
+    def keep(self) -> np.ndarray:
+        """Rows of the first table to keep, in order.
+
+        Of one table: rows in no group, and representatives. Of two: rows without a
+        near-duplicate in the second table, so that nothing leaks.
+        """
+        alone = self.group < 0
+        if self.group_val is None:
+            alone[self.representatives] = True
+        return np.flatnonzero(alone)
+
+    @property
+    def leaked(self) -> np.ndarray:
+        """Rows of the second table that have a near-duplicate in the first.
+
+        Raises:
+            ValueError: If there was no second table.
+        """
+        if self.group_val is None:
+            raise ValueError("leaked needs a second table: duplicates(x, x_val, ...)")
+        return np.flatnonzero(self.group_val >= 0)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a data frame of the rows that have near-duplicates, group by group.
+
+        Its columns are group, table ("x" or "x_val"), row, partner and closeness.
+        """
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("group", "table", "row", "partner", "closeness")
+        }
+        for table, parts in (
+            ("x", (self.group, self.partner, self.closeness)),
+            ("x_val", (self.group_val, self.partner_val, self.closeness_val)),
+        ):
+            if (group := parts[0]) is None:
+                continue
+            rows = np.flatnonzero(group >= 0)
+            columns["table"] += [table] * len(rows)
+            columns["row"] += rows.tolist()
+            for name, part in zip(
+                ("group", "partner", "closeness"), parts, strict=True
+            ):
+                columns[name] += np.asarray(part)[rows].tolist()
+        frame = pd.DataFrame(columns)
+        return frame.sort_values(["group", "table", "row"], ignore_index=True)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one `.npz` file, without pickle, and return its path."""
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NearDuplicates:
+        """Read groups from a file that `save` wrote.
+
+        Raises:
+            ValueError: If the file holds something else.
+        """
+        loaded = load(cls, path)
+        arrays = {
+            field.name: np.asarray(value)
+            for field in dataclasses.fields(cls)
+            if not field.metadata.get("static")
+            and (value := getattr(loaded, field.name)) is not None
+        }
+        # JAX reads whole numbers as int32, which rows of a table fit.
+        for name in ("partner", "partner_val"):
+            if name in arrays:
+                arrays[name] = arrays[name].astype(np.int64)
+        return dataclasses.replace(loaded, **arrays)
+
+    def _members(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows in groups, group by group, and their groups."""
+        rows = np.flatnonzero(self.group >= 0)
+        order = np.argsort(self.group[rows], kind="stable")
+        return rows[order], self.group[rows][order]
