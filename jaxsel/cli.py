@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ._cli import (
     _data,
     _demo,
+    _duplicates,
     _errors,
     _filter,
     _info,
@@ -121,6 +122,7 @@ def _parser() -> Parser:
         _errors,
         _value,
         _select,
+        _duplicates,
         _filter,
         _market,
         _proxy,

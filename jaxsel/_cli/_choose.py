@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     )
     options = {} if args.metric is None else {"metric": args.metric}
     with recorded() as checks:
-        pool, hard, about = _read(args, frames=selector.tables)
+        pool, hard, about = read_pools(args, frames=selector.tables)
         labels = {}
         if args.per_class and hard is not None:
             labels = {"labels": pool.y, "hard_labels": hard.y}
@@ -135,10 +135,19 @@ def _check(args: argparse.Namespace, method: str) -> None:
         raise ValueError("--labels and --like-labels are for --per-class")
 
 
-def _read(
-    args: argparse.Namespace, *, frames: bool
+def read_pools(
+    args: argparse.Namespace,
+    *,
+    frames: bool,
+    names: tuple[str, str] = ("POOL", "HARD"),
 ) -> tuple[_Samples, _Samples | None, dict[str, Any]]:
-    """Read POOL, HARD if there is one, and the manifest's entry of the encoding."""
+    """Read POOL, HARD if there is one, and the manifest's entry of the encoding.
+
+    Args:
+        args: Parsed arguments: `source`, `like` and those that say how to read.
+        frames: Whether to take columns of tables as they are.
+        names: Names of the two in messages.
+    """
     import numpy as np
 
     from jaxsel._inputs.usual_mistakes import doubt_columns
@@ -155,7 +164,9 @@ def _read(
         return pool, hard, {}
     other = pool if hard is None else hard
     if pool.prepared != other.prepared:
-        raise ValueError("POOL and HARD must both be files, or both prepared data sets")
+        raise ValueError(
+            f"{' and '.join(names)} must both be files, or both prepared data sets"
+        )
     if pool.prepared:
         if args.standardize:
             raise ValueError("--standardize is for files: data sets are scaled already")
@@ -164,7 +175,7 @@ def _read(
         datasets = [Dataset(x=s.x, y=np.arange(len(s.x))) for s in (pool, other)]
         x, x_hard = paired_features(*datasets, standardize=args.standardize)
         if not frames:
-            doubt_columns("POOL", x)
+            doubt_columns(names[0], x)
     about = dict[str, Any]()
     if isinstance(encode, Encoding) and encode.columns is not None:
         about = encode.describe()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxsel._inputs.show import compared, show_first
 from jaxsel._results.files import load, save
@@ -15,6 +17,8 @@ from jaxsel.neighbors import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from jaxsel.report import Chapter
 
 
 @compared
@@ -136,6 +140,40 @@ class NearDuplicates:
                 columns[name] += np.asarray(part)[rows].tolist()
         frame = pd.DataFrame(columns)
         return frame.sort_values(["group", "table", "row"], ignore_index=True)
+
+    def chapter(
+        self,
+        columns: Mapping[str, npt.ArrayLike] | pd.DataFrame | None = None,
+        columns_val: Mapping[str, npt.ArrayLike] | pd.DataFrame | None = None,
+        *,
+        images: npt.ArrayLike | None = None,
+        images_val: npt.ArrayLike | None = None,
+        budget: int = 20,
+    ) -> Chapter:
+        """Return the groups of most rows as a chapter for a `Report`.
+
+        Args:
+            columns: Columns of the first table to show, `[n]` each: ids, texts.
+            columns_val: The same of the second table.
+            images: Pictures of the first table, `[n, height, width]`.
+            images_val: The same of the second table.
+            budget: Number of groups to show.
+
+        Raises:
+            ValueError: If a column or the pictures have another length than the table.
+        """
+        from ._duplicates_chapter import Shown, chapter
+
+        shown = [
+            Shown(
+                {}
+                if part is None
+                else {str(name): np.asarray(column) for name, column in part.items()},
+                None if pictures is None else np.asarray(pictures),
+            )
+            for part, pictures in ((columns, images), (columns_val, images_val))
+        ]
+        return chapter(self, shown, budget=budget)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file, without pickle, and return its path."""
