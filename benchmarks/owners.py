@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,7 +157,7 @@ class Retrained:
         return np.asarray(scores, np.float64)[: len(masks)]
 
 
-def best_by_retraining(score: Retrained) -> np.ndarray:
+def best_by_retraining(score: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return the best set of six owners that adding and swapping owners reaches."""
     bought = np.zeros(N, bool)
     for _ in range(BUY):
@@ -198,12 +198,12 @@ def gradients(rows: Deal) -> Gradients:
     base = slice(len(rows.owners), None)
     model = LogisticRegression(max_iter=2000).fit(rows.x[base], rows.y[base])
 
-    def each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def by_row(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         error = model.predict_proba(x) - np.eye(CLASSES)[y]
         ones = np.append(x, np.ones((len(x), 1)), axis=1)
         return np.einsum("nc,nd->ncd", error, ones).reshape(len(x), -1)
 
-    of_rows = each(rows.x[: len(rows.owners)], rows.y[: len(rows.owners)])
+    of_rows = by_row(rows.x[: len(rows.owners)], rows.y[: len(rows.owners)])
     owners = np.stack([of_rows[rows.owners == o].mean(axis=0) for o in range(N)])
     p = model.predict_proba(rows.x_val)
     ones = np.append(rows.x_val, np.ones((len(p), 1)), axis=1)
@@ -211,7 +211,7 @@ def gradients(rows: Deal) -> Gradients:
     hessian = np.einsum("nce,na,nb->caeb", spread, ones, ones, optimize=True)
     size = CLASSES * ones.shape[1]
     hessian = hessian.reshape(size, size) / len(p) + DAMPING * np.eye(size)
-    return Gradients(owners, each(rows.x_val, rows.y_val), hessian)
+    return Gradients(owners, by_row(rows.x_val, rows.y_val), hessian)
 
 
 def measure(seed: int, trainings: int) -> dict[str, Result]:
@@ -280,9 +280,9 @@ def as_text(runs: Sequence[dict[str, Result]], trainings: int) -> str:
         f"and {NOISE} with random labels. Correlation: Spearman's, of values with "
         "Shapley values by retraining, its mean and its range over deals. Loss: log "
         f"loss after a purchase of {BUY} owners, in excess of that of the best "
-        "purchase that a search by retraining reaches, of the validation rows by which "
-        "all methods choose, and of test rows. Copies: pairs of which both are bought, all "
-        "deals together. CPU seconds: the median over deals, and the most.",
+        "purchase that a search by retraining reaches, of the validation rows by "
+        "which all methods choose, and of test rows. Copies: pairs of which both are "
+        "bought, all deals together. CPU seconds: the median over deals, and the most.",
         "",
         "| method | correlation | loss | on test rows | copies | CPU s |",
         "|---|---|---|---|---|---|",

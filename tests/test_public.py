@@ -45,8 +45,6 @@ RESULTS = (
     Values,
     Selection,
     Nearest,
-
-    retrieve.Nearest,
     retrieve.NearDuplicates,
     filter.LossThreshold,
     ClassThresholds,

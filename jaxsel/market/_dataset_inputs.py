@@ -126,12 +126,12 @@ def check_terms(
     prices: npt.ArrayLike | None, budget: float | None, n: int, tol: float
 ) -> Terms:
     """Return prices and budget: the sum of all prices if None."""
-    each = per_owner("prices", prices, n)
+    costs = per_owner("prices", prices, n)
     if budget is None:
-        return Terms(each, float(each.sum()), tol)
+        return Terms(costs, float(costs.sum()), tol)
     money = check_positive("budget", budget, zero=True)
-    if money < each.min():
+    if money < costs.min():
         raise ValueError(
-            f"budget must pay for the cheapest owner, {each.min():g}, got {money:g}"
+            f"budget must pay for the cheapest owner, {costs.min():g}, got {money:g}"
         )
-    return Terms(each, money, tol)
+    return Terms(costs, money, tol)

@@ -64,9 +64,9 @@ def value_datasets(
     value `|b|^2` of none: a copy of an owner's vector adds next to nothing, while its
     inner product with the target is the owner's own.
 
-    Computed in float64. Of up to 20 owners all sets are matched: for 20 in .5 CPU
-    seconds, and 3 more to compile a program, once for each number of owners, with 40
-    MB of memory, or 150 MB with several targets. Of more owners Shapley values are
+    Computed in float64. Of up to 20 owners all sets are matched: for 20 in .3 CPU
+    seconds and 90 MB, with several targets .6 and 250 MB, and 3 seconds more to
+    compile a program, once for each number of owners. Of more owners Shapley values are
     sampled and the purchase is greedy; a set costs some n^3 operations.
 
     Args:
@@ -168,9 +168,9 @@ def _result(
     game: Game, shares: _Shares, terms: Terms, bought: np.ndarray, names: _Names
 ) -> DatasetValues:
     n = game.n
-    each = np.eye(n, dtype=bool)
+    single = np.eye(n, dtype=bool)
     every = np.ones((1, n), bool)
-    masks = np.concatenate([every, ~each, each, bought[None], bought | each])
+    masks = np.concatenate([every, ~single, single, bought[None], bought | single])
     utility, weights = game.match(masks)
     matched, without, alone, paid, more = np.split(
         utility, [1, n + 1, 2 * n + 1, 2 * n + 2]

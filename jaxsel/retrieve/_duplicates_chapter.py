@@ -124,19 +124,21 @@ def _plot(result: NearDuplicates, groups: list[np.ndarray | None]) -> Figure:
     known = result.closeness[result.partner >= 0]
     figure = new_figure(8.8, 2.8)
     with style():
-        left, right = figure.subplots(1, 2)
-        left.bar(range(len(kinds)), counts, color=COLORS[0])
+        groups_ax, pairs_ax = figure.subplots(1, 2)
+        groups_ax.bar(range(len(kinds)), counts, color=COLORS[0])
         step = -(-len(kinds) // 10)
-        left.set_xticks(range(0, len(kinds), step), [str(k) for k in kinds[::step]])
-        left.set_xlabel("rows in a group")
-        left.set_ylabel("groups")
-        right.hist(known, bins=30, color=COLORS[1])
-        right.set_xlabel(
+        groups_ax.set_xticks(
+            range(0, len(kinds), step), [str(k) for k in kinds[::step]]
+        )
+        groups_ax.set_xlabel("rows in a group")
+        groups_ax.set_ylabel("groups")
+        pairs_ax.hist(known, bins=30, color=COLORS[1])
+        pairs_ax.set_xlabel(
             "cosine with partner"
             if result.metric == "cosine"
             else "distance to partner"
         )
-        right.set_ylabel("rows")
+        pairs_ax.set_ylabel("rows")
     return Figure(
         plot=figure,
         alt=f"Groups have {kinds[0]} to {kinds[-1]} rows, most often "

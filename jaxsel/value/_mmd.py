@@ -210,7 +210,7 @@ def mmd_values(
         means.refer_to(rows, reference_size)
         sums = [means.means(rows[part], part) for part in chunks]
         result = _influences(
-            *(np.concatenate(each) for each in zip(*sums, strict=True)),
+            *(np.concatenate(parts) for parts in zip(*sums, strict=True)),
             m=len(target),
             leave_one_out=leave_one_out,
         )
