@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ from jaxsel._inputs.parameters import (
 
 from ._factored import Factored, LayerFactors
 from ._jaxpr_tape import Product, Sum, Tape, View, refusal
-from ._rows import check_chunk_size, map_rows, rows_of, vary
+from ._rows import check_chunk_size, map_rows, n_rows, rows_of, vary
 from ._shards import Shards, by_shards, everywhere, split_rows
 
 
@@ -116,42 +115,134 @@ def _ghost(
 def _traced(
     loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
 ) -> tuple[LayerFactors, ...]:
+    run = _tracer(loss, parameters, examples)
+    selected = vary(parameters.selected, examples)
+
+    # Zeros are added to each layer's output (taps): the loss's gradient by them is the
+    # layer's delta. A first run, abstract, finds their shapes.
+    def layers(example: Any) -> tuple[LayerFactors, ...]:
+        plan = _plan(run, selected, example)
+
+        def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
+            tape = Tape(taps)
+            return run(tape, selected, example), [use.inputs for use in tape.products]
+
+        zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
+        zeros = vary(zeros, example)
+        deltas, inputs_of = grad(tapped, has_aux=True)(zeros)
+        return _assembled(parameters, plan, deltas, inputs_of)
+
+    per_example = activations(layers, first_row(examples))
+    rows = rows_of(examples, per_example, chunk_size)
+    return map_rows(jax.vmap(layers), examples, rows)
+
+
+_Run = Callable[[Tape, dict[str, jax.Array], Any], jax.Array]
+"""From a tape, the selected parameters and an example to its loss."""
+
+
+def _tracer(loss: Loss, parameters: Parameters, examples: Any) -> _Run:
     def of(selected: Any, others: Any, example: Any) -> jax.Array:
         parts = Parameters(selected, others, parameters.form)
         return example_loss(loss, parts, selected, example)
 
     selected = vary(parameters.selected, examples)
     traced = jax.make_jaxpr(of)(selected, parameters.others, first_row(examples))
-    views = [View(k, v, (), v) for k, v in selected.items()]
-    # Leaves of a dict come in the order of its sorted keys.
-    views.sort(key=lambda view: view.path)
 
-    def run(tape: Tape, example: Any) -> jax.Array:
+    def run(tape: Tape, selected: dict[str, jax.Array], example: Any) -> jax.Array:
+        views = [View(k, v, (), v) for k, v in selected.items()]
+        # Leaves of a dict come in the order of its sorted keys.
+        views.sort(key=lambda view: view.path)
         args = [*views, *parameters.others, *jax.tree.leaves(example)]
         return tape.run(traced, args)[0]
 
-    # Zeros are added to each layer's output (taps): the loss's gradient by them is the
-    # layer's delta. A first run, abstract, finds their shapes.
-    def layers(example: Any) -> tuple[LayerFactors, ...]:
-        plan = Tape()
-        jax.eval_shape(functools.partial(run, plan), example)
+    return run
 
-        def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
+
+def _plan(run: _Run, selected: dict[str, jax.Array], example: Any) -> Tape:
+    plan = Tape()
+    jax.eval_shape(lambda example: run(plan, selected, example), example)
+    return plan
+
+
+def _assembled(
+    parameters: Parameters,
+    plan: Tape,
+    deltas: Sequence[jax.Array],
+    inputs_of: Sequence[jax.Array],
+) -> tuple[LayerFactors, ...]:
+    for product, inputs in zip(plan.products, inputs_of, strict=True):
+        product.inputs = inputs
+    for use in plan.uses:
+        use.delta = deltas[use.tap]
+    return _layers(parameters.form.paths, plan.uses)
+
+
+def grad_and_ghost(
+    loss: Loss,
+    params: Any,
+    examples: Any,
+    *,
+    wrt: Wrt = None,
+) -> tuple[Any, Factored]:
+    """Compute a mean gradient and each example's factors in one backward pass.
+
+    For training loops that also ask for inner products of the batch's gradients: the
+    gradient of the mean loss follows from the factors. All examples are computed at
+    once, on one device.
+
+    Args:
+        loss: `loss(params, example) -> scalar`, as for `ghost`.
+        params: Any pytree, as for `ghost`.
+        examples: A pytree of arrays `[n, ...]`, one entry an example.
+        wrt: The parameters that count, as for `ghost`.
+
+    Returns:
+        The gradient of the mean loss, in the form of the parameters, with None where a
+        leaf is not selected; and the oracle that `ghost` returns, of all examples.
+
+    Raises:
+        TypeError: As `ghost`.
+        ValueError: As `ghost`.
+    """
+    check_loss(loss)
+    return _grad_and_ghost(loss, split(params, wrt), check_examples(examples))
+
+
+@jit(static_argnums=0)
+def _grad_and_ghost(
+    loss: Loss, parameters: Parameters, examples: Any
+) -> tuple[Any, Factored]:
+    n = n_rows(examples)
+    run = _tracer(loss, parameters, examples)
+    plan = _plan(run, parameters.selected, first_row(examples))
+
+    def total(
+        differentiated: tuple[dict[str, jax.Array], list[jax.Array]],
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        selected, taps = differentiated
+
+        def tapped(
+            taps: list[jax.Array], example: Any
+        ) -> tuple[jax.Array, list[jax.Array]]:
             tape = Tape(taps)
-            return run(tape, example), [use.inputs for use in tape.products]
+            return run(tape, selected, example), [use.inputs for use in tape.products]
 
-        zeros = [jnp.zeros(s.shape, s.dtype) for s in plan.shapes]
-        zeros = vary(zeros, example)
-        deltas, inputs_of = grad(tapped, has_aux=True)(zeros)
-        for product, inputs in zip(plan.products, inputs_of, strict=True):
-            product.inputs = inputs
-        for use in plan.uses:
-            use.delta = deltas[use.tap]
-        return _layers(parameters.form.paths, plan.uses)
+        losses, inputs_of = jax.vmap(tapped)(taps, examples)
+        return jnp.sum(losses), inputs_of
 
-    per_example = activations(layers, first_row(examples))
-    rows = rows_of(examples, per_example, chunk_size)
-    return map_rows(jax.vmap(layers), examples, rows)
+    taps = [jnp.zeros((n, *s.shape), s.dtype) for s in plan.shapes]
+    sums, inputs_of = grad(total, has_aux=True)((parameters.selected, taps))
+    gradient, deltas = sums
+
+    def layers(
+        deltas: list[jax.Array], inputs_of: list[jax.Array]
+    ) -> tuple[LayerFactors, ...]:
+        return _assembled(parameters, plan, deltas, inputs_of)
+
+    mean = {path: leaf / n for path, leaf in gradient.items()}
+    factors = jax.vmap(layers)(deltas, inputs_of)
+    return parameters.form.gradient(mean), Factored(factors)
 
 
 def _layers(

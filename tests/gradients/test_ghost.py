@@ -286,3 +286,25 @@ def test_unused_parameters_have_no_gradient():
     model = cases.plain()
     params = {**model.params, "idle": {"kernel": cases.normal(3, 3)}}
     agrees(cases.Model(model.loss, params, model.examples))
+
+
+@pytest.mark.parametrize("make", [cases.plain, cases.sequence, cases.convolution])
+def test_one_pass_gives_the_mean_gradient_too(make):
+    model = make()
+    gradient, oracle = gradients.grad_and_ghost(
+        model.loss, model.params, model.examples
+    )
+    rows = cases.rows(model.loss, model.params, model.examples)
+    mean = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+    np.testing.assert_allclose(mean, rows.mean(0), atol=1e-5 * np.abs(rows).max())
+    cases.check(oracle, rows)
+
+
+def test_one_pass_follows_the_parameters_that_are_selected():
+    model = cases.plain()
+    gradient, oracle = gradients.grad_and_ghost(
+        model.loss, model.params, model.examples, wrt="dense2/*"
+    )
+    assert gradient["dense1"] == {"bias": None, "kernel": None}
+    assert gradient["dense2"]["kernel"].shape == (cases.HIDDEN, cases.CLASSES)
+    assert len(oracle.layers) == 1
