@@ -68,6 +68,7 @@ from .value import (
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 _ROOMS = (
+    "attribute",
     "data",
     "demo",
     "estimators",
@@ -88,6 +89,7 @@ _ROOMS = (
 
 if TYPE_CHECKING:
     from . import (
+        attribute as attribute,
         data as data,
         demo as demo,
         estimators as estimators,

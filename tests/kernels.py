@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import kernels_retraining as retraining
 import numpy as np
 
 from jaxsel import (
+    attribute,
     filter,
     gradients,
     labels,
@@ -81,6 +83,22 @@ def _counts(rng):
 
 def _votes(rng):
     return _distances(rng), rng.integers(-3, 4, N).astype(np.int32)
+
+
+def _step_of_training(rng):
+    x = rng.normal(size=(N, D)).astype(np.float32)
+    weights = rng.normal(size=(D, 2)).astype(np.float32)
+    return weights, x, rng.normal(size=(K, D)).astype(np.float32)
+
+
+def _square(weights, x):
+    """A loss whose product asks for all digits."""
+    out = jnp.matmul(x, weights, precision="highest")
+    return jnp.sum(jnp.tanh(out) ** 2)
+
+
+def _in_run_step(weights, x, targets, order=1):
+    return attribute.in_run_step(_square, weights, x, targets, step=0.1, order=order)
 
 
 def _targets(rng):
@@ -266,5 +284,7 @@ KERNELS = [
     Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),
     Kernel("proxy_logits", _proxy_logits, _embedded),
     Kernel("proxy_scores", _proxy_scores, lambda rng: _points(rng)[:1]),
+    Kernel("in_run_step", _in_run_step, _step_of_training),
+    Kernel("in_run_step-second", partial(_in_run_step, order=2), _step_of_training),
     *(Kernel(*call) for call in retraining.KERNELS),
 ]

@@ -28,6 +28,7 @@ PAGES = [
 ]
 ROOMS = (
     "value",
+    "attribute",
     "neighbors",
     "gradients",
     "match",

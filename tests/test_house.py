@@ -19,6 +19,7 @@ ROOMS = (
     "neighbors",
     "gradients",
     "value",
+    "attribute",
     "match",
     "retrieve",
     "filter",

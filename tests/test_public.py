@@ -12,6 +12,7 @@ from kernels import KERNELS, documented
 from jaxsel import (
     Selection,
     Values,
+    attribute,
     filter,
     gradients,
     labels,
@@ -30,6 +31,7 @@ from jaxsel.retrieve._nearest import Nearest
 ROOMS = [
     *(value, neighbors, gradients, match, retrieve, filter, proxy, market),
     labels,
+    attribute,
 ]
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -52,6 +54,7 @@ RESULTS = (
     labels.LabelErrors,
     ConfidentJoint,
     Duplicates,
+    attribute.InRunTraining,
 )
 DEFERRED = re.compile(
     r"arguments(?:, result and errors| and result)\s+as\s+for\s+`(\w+)`", re.IGNORECASE

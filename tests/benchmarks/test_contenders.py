@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import (
     bench_filter,
+    bench_in_run,
     bench_jobs,
     bench_knn,
     bench_labels,
@@ -20,6 +21,7 @@ CASES = [
     case
     for bench in (
         bench_filter,
+        bench_in_run,
         bench_jobs,
         bench_knn,
         bench_labels,

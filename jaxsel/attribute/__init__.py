@@ -1,0 +1,16 @@
+"""Attribution: how much each training sample changes the loss of a network.
+
+optimizer = Sgd(0.1, momentum=0.9)
+trained = in_run_shapley(
+loss, params, examples, targets, key=key, optimizer=optimizer, epochs=30
+)
+trained.values.bottom(20)
+"""
+
+from ._in_run import (
+    InRunTraining as InRunTraining,
+    in_run_shapley as in_run_shapley,
+)
+from ._in_run_kernel import in_run_step as in_run_step
+from ._in_run_recorder import InRun as InRun
+from ._in_run_rules import Adam as Adam, Sgd as Sgd
