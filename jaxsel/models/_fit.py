@@ -1,7 +1,7 @@
 """Training by Adam on minibatches, as one loop: nothing but arrays goes in and out."""
 
 import functools
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,37 @@ from jaxsel._runs.draws import drawer
 Params = Any
 """Parameters, as `flax.nnx.split(model, flax.nnx.Param)` returns them."""
 
+
+class Recorder(Protocol):
+    """A recorder of steps, such as `jaxsel.attribute.InRun`.
+
+    Its `step` returns the gradient of a batch's mean loss, as well as its next state.
+    """
+
+    def init(self, params: Params) -> Any:
+        """Return the state before the first step."""
+        ...
+
+    def step(
+        self,
+        state: Any,
+        params: Params,
+        opt_state: Any,
+        examples: Any,
+        rows: jax.Array,
+    ) -> tuple[Params, Any]:
+        """Return the gradient at examples and labels, and the next state.
+
+        Args:
+            state: From `init` or the last step.
+            params: Parameters before the step.
+            opt_state: State of the optimizer before the step.
+            examples: Examples and labels of the batch.
+            rows: Their rows, `[batch]`.
+        """
+        ...
+
+
 # Rows of one forward pass in `logits`. On a CPU what they become in a layer should fit
 # into the cache: with 4096 images of 14x14 a pass takes four times as long.
 _BATCH = {"cpu": 128}
@@ -41,6 +72,7 @@ def train(
     batch_size: int,
     learning_rate: float | jax.Array,
     weight_decay: float | jax.Array,
+    recorder: Recorder | None = None,
 ) -> Params:
     """Minimise the weighted mean cross-entropy: the kernel of `fit`, without checks.
 
@@ -60,9 +92,11 @@ def train(
         batch_size: Examples in a step.
         learning_rate: Of the first step; it falls to 0 along a cosine.
         weight_decay: Decoupled weight decay of AdamW, on all parameters.
+        recorder: Gives the gradient of each step, and records it; see `fit`.
 
     Returns:
-        The parameters after the last step.
+        The parameters after the last step; with `recorder` a pair of these and its
+        state.
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     cosine = lambda step: 0.5 + 0.5 * jnp.cos(jnp.pi * step / steps)
@@ -76,16 +110,24 @@ def train(
         losses = optax.softmax_cross_entropy_with_integer_labels(scores, y[rows])
         return jnp.mean(losses)
 
-    def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
-        params, state = carry
+    def step(i: jax.Array, carry: tuple[Params, Any, Any]) -> tuple[Params, Any, Any]:
+        params, state, recorded = carry
         rows = draw(jax.random.fold_in(key, i), batch_size)
-        updates, state = optimizer.update(jax.grad(loss)(params, rows), state, params)
-        return optax.apply_updates(params, updates), state
+        if recorder is None:
+            gradient = jax.grad(loss)(params, rows)
+        else:
+            batch = x[rows], y[rows]
+            gradient, recorded = recorder.step(recorded, params, state, batch, rows)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, recorded
 
-    return jax.lax.fori_loop(0, steps, step, (params, optimizer.init(params)))[0]
+    recorded = None if recorder is None else recorder.init(params)
+    begin = params, optimizer.init(params), recorded
+    params, _, recorded = jax.lax.fori_loop(0, steps, step, begin)
+    return params if recorder is None else (params, recorded)
 
 
-_train = jax.jit(train, static_argnames=("graphdef", "batch_size"))
+_train = jax.jit(train, static_argnames=("graphdef", "batch_size", "recorder"))
 
 
 def fit(
@@ -100,6 +142,7 @@ def fit(
     batch_size: int = 64,
     learning_rate: float = 1e-2,
     weight_decay: float = 0.0,
+    recorder: Recorder | None = None,
 ) -> Params:
     """Train a classifier with AdamW on minibatches.
 
@@ -121,9 +164,14 @@ def fit(
         batch_size: Examples in a step.
         learning_rate: Of the first step; it falls to 0 along a cosine.
         weight_decay: Decoupled weight decay, on all parameters.
+        recorder: None, or an `attribute.InRun` with the cross-entropy of one example
+            `(x, y)` as loss, n samples, and as optimizer `attribute.Adam` with
+            `optax.cosine_decay_schedule(learning_rate, steps)`: its gradient takes the
+            place of the loss's own. Pass the same one again: each is compiled once.
 
     Returns:
-        The trained parameters.
+        The trained parameters; with `recorder` a pair of these and its state, for its
+        `finish`.
 
     Raises:
         TypeError: If `y` does not hold integers.
@@ -152,6 +200,7 @@ def fit(
         batch_size=batch_size,
         learning_rate=learning_rate,
         weight_decay=weight_decay,
+        recorder=recorder,
     )
 
 

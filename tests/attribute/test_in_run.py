@@ -1,5 +1,6 @@
 """In-run Data Shapley, compared with per-sample gradients, Hessians and the game."""
 
+import functools
 import itertools
 import math
 
@@ -374,6 +375,49 @@ def test_a_flax_model_and_its_wrong_labels():
     )
     assert set(trained.values.bottom(8)) == set(range(8))
     assert "InRunTraining(Values(in_run_shapley(Sgd(" in repr(trained)
+
+
+def test_fit_records_values_and_trains_as_without():
+    """By its own draws, with padding to 2048 rows."""
+    from flax import nnx
+
+    from jaxsel import models
+    from jaxsel._runs.draws import drawer
+
+    x, y = cases.normal(20, 4, seed=3), cases.labels(20)
+    model = models.MLP(4, cases.CLASSES, rngs=nnx.Rngs(0))
+    graphdef, params = nnx.split(model, nnx.Param)
+
+    def loss(params, example):
+        logits = nnx.merge(graphdef, params)(example[0][None])[0]
+        return cases.cross_entropy(logits, example[1])
+
+    rule = Adam(optax.cosine_decay_schedule(1e-2, 6), weight_decay=0.1)
+    recorder = InRun(loss, (x[:3], y[:3]), 20, optimizer=rule, steps=6)
+    options = {"steps": 6, "batch_size": 5, "weight_decay": 0.1}
+    call = functools.partial(
+        models.fit, graphdef, params, x, y, key=jax.random.key(1), **options
+    )
+    alone = call()
+    trained, state = call(recorder=recorder)
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(trained), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+    optimizer = rule.optimizer()
+    run, draw = (
+        (params, optimizer.init(params), recorder.init(params)),
+        drawer(jnp.pad(jnp.ones(20), (0, 2028))),
+    )
+    step = jax.jit(recorder.step)
+    for i in range(6):
+        rows = draw(jax.random.fold_in(jax.random.key(1), i), 5)
+        params, opt_state, recorded = run
+        batch = jnp.asarray(x)[rows], jnp.asarray(y)[rows]
+        gradient, recorded = step(recorded, params, opt_state, batch, rows)
+        updates, opt_state = optimizer.update(gradient, opt_state, params)
+        run = optax.apply_updates(params, updates), opt_state, recorded
+    right = np.asarray(recorder.finish(run[2]).values)
+    near(recorder.finish(state).values, right, 1e-4)
 
 
 # What is refused.
