@@ -6,7 +6,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jaxsel._files.staged import staged
 from jaxsel._inputs.usual_mistakes import no_doubts
@@ -191,14 +191,18 @@ def _threshold(args: argparse.Namespace) -> float:
 
 def _ids(args: argparse.Namespace, ids: np.ndarray | None) -> np.ndarray | None:
     """Return the ids of TEST, where it is a table with the column of ids."""
+    import numpy as np
+
     from ._tables import TABLES, named_as_asked, read_frame
 
     name: str | None = args.id_column
     if ids is not None or name is None or Path(args.like).suffix.lower() not in TABLES:
         return ids
     with recorded():  # the first reading has given these warnings
-        frame = named_as_asked(args.like, read_frame(args.like, [name]), [name])
-    return frame[name].to_numpy() if name in frame else None
+        frame = cast(
+            Any, named_as_asked(args.like, read_frame(args.like, [name]), [name])
+        )
+    return np.asarray(frame[name]) if name in frame else None
 
 
 def _save(result: NearDuplicates, path: Path) -> None:
@@ -209,7 +213,7 @@ def _save(result: NearDuplicates, path: Path) -> None:
 
 def _table(result: NearDuplicates, ids: list[np.ndarray | None]) -> Any:
     """Return the rows in groups, with ids where a table has them."""
-    table = result.to_pandas()
+    table: Any = result.to_pandas()
     for name, column in (("id", "row"), ("partner_id", "partner")):
         if all(part is None for part in ids):
             break

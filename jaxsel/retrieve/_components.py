@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 
 from ._near_pairs import Tile
@@ -28,7 +30,7 @@ class Components:
             counts: Number of equal rows of each position, `[k]` each.
         """
         self.rows, self.counts = rows, counts
-        self.labels = np.arange(sum(map(len, rows)))
+        self.labels: np.ndarray = np.arange(sum(map(len, rows)))
         self.offset = len(rows[0]) if len(rows) > 1 else 0
         self.nearest = [np.full(len(part), NONE) for part in rows]
         self.n_pairs = 0
@@ -51,10 +53,10 @@ class Components:
         i, j = (np.concatenate(part) for part in zip(*self._edges, strict=True))
         self._edges, self._waiting = [], 0
         n = len(self.labels)
-        ends = self.labels[i], self.labels[j]
+        ends: tuple[np.ndarray, np.ndarray] = self.labels[i], self.labels[j]
         graph = coo_array((np.ones(len(i), np.int8), ends), shape=(n, n))
-        groups = csgraph.connected_components(graph.tocsr(), directed=False)[1]
-        self.labels = groups[self.labels]
+        joined = cast(Any, csgraph.connected_components(graph.tocsr(), directed=False))
+        self.labels = np.asarray(joined[1])[self.labels]
 
     def add_pairs(self, i: np.ndarray, j: np.ndarray) -> None:
         """Count and connect pairs of positions of both tables, `[k]` each."""
@@ -80,8 +82,10 @@ class Components:
             near[part] = np.minimum(near[part], first)
         self.join()
         # Pairs within a group connect nothing: of equal rows few are between groups.
-        a = self.labels[rows]
-        b = self.labels[columns.start + self.offset : columns.stop + self.offset]
+        a: np.ndarray = self.labels[rows]
+        b: np.ndarray = self.labels[
+            columns.start + self.offset : columns.stop + self.offset
+        ]
         apart = sure & (a[:, None] != b)
         i, j = np.divmod(np.flatnonzero(apart), apart.shape[1])
         self._connect(i + rows.start, j + columns.start)

@@ -70,7 +70,7 @@ def duplicates(
 
     Costs n²·p / 2 multiply-adds on the host (n·m·p for two tables), with p of d
     coordinates: as many as a sample says are cheapest. Memory above the input is p + 1
-    float32 numbers and some 60 bytes for each row, and about 200 MB for tiles, however
+    float32 numbers and some 60 bytes for each row, and about 100 MB for tiles, however
     many pairs there are.
 
     Raises:

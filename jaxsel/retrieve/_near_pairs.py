@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -257,10 +257,10 @@ class Search:
         same = first is second
         reach = self.nearness.radius * (1 + 1e-9)
         reach += 1e-9 * float(np.abs(first.along).max() + np.abs(second.along).max())
-        low, high = first.along[rows][[0, -1]]
+        low, high = (float(first.along[row]) for row in (rows.start, rows.stop - 1))
         # Both in order: outside of these, the leading coordinates differ too much.
-        begin = np.searchsorted(second.along, low - reach, side="left")
-        end = np.searchsorted(second.along, high + reach, side="right")
+        begin = int(np.searchsorted(second.along, low - reach, side="left"))
+        end = int(np.searchsorted(second.along, high + reach, side="right"))
         for columns in self.blocks(-1):
             before = columns.stop <= begin or (same and columns.start < rows.start)
             if before or columns.start >= end:
@@ -278,7 +278,7 @@ class Search:
         a, b = first.near[rows], second.near[columns]
         norms = first.norms[rows], second.norms[columns]
         product = self._product(a, b, *norms)
-        peak = float(max(part.max() for part in norms))
+        peak = max(float(part.max()) for part in norms)
         low, high = self._thresholds(peak)
         may = product >= low
         if is_diagonal:
@@ -290,7 +290,7 @@ class Search:
         if not full and hits * _SETTLE > may.size * _PRODUCT:
             a, b = (
                 side.table.prepared(
-                    np.arange(part.start, part.stop), self.centre
+                    cast(np.ndarray, np.arange(part.start, part.stop)), self.centre
                 ).astype(np.float32)
                 for side, part in ((first, rows), (second, columns))
             )
@@ -351,9 +351,8 @@ def equal_rows(blocks: Callable[[], Iterator[np.ndarray]], source: Any) -> np.nd
 def _hashes(block: np.ndarray) -> np.ndarray:
     """Return a number for each row that equal rows share, `[b]` uint64."""
     # Adding 0 makes -0.0 a 0.0.
-    bits = (np.ascontiguousarray(block, np.float64) + 0.0).view(np.uint64)
-    factors = np.random.default_rng(0).integers(2**63, size=bits.shape[1]) * 2 + 1
+    bits = cast(Any, (np.ascontiguousarray(block, np.float64) + 0.0).view(np.uint64))
+    drawn = cast(Any, np.random.default_rng(0).integers(2**63, size=bits.shape[1]))
     # The upper half, too: low bits of most floats are 0.
-    mixed = (bits ^ (bits >> np.uint64(29))) * factors.astype(np.uint64)
-    mixed ^= mixed >> np.uint64(32)
-    return mixed.sum(axis=1, dtype=np.uint64)
+    mixed = (bits ^ (bits >> np.uint64(29))) * (drawn.astype(np.uint64) * 2 + 1)
+    return (mixed ^ (mixed >> np.uint64(32))).sum(axis=1, dtype=np.uint64)

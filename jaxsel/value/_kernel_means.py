@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ class KernelMeans(abc.ABC):
         scale = gram.diagonal().mean() or 1.0
         gram[np.diag_indices(len(gram))] += l2 * len(gram) * scale
         indicators = np.eye(n_classes)[codes]
-        factor = linalg.cho_factor(gram, lower=True, overwrite_a=True)
+        factor = cast(Any, linalg.cho_factor(gram, lower=True, overwrite_a=True))
         self.weights = cast(np.ndarray, linalg.cho_solve(factor, indicators))
 
     def misfit(self, x: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -164,7 +164,8 @@ class GaussianMeans(KernelMeans):
             others = self.centred(self.x[part]) if kept is None else kept[part]
             total += self._row_sums(points, others)
         # Without itself, as one of the chosen, and then with its share of 1 / n.
-        is_chosen = np.isin(np.arange(rows.start, rows.stop), self.chosen)
+        numbers = cast(np.ndarray, np.arange(rows.start, rows.stop))
+        is_chosen = np.isin(numbers, self.chosen)
         mean = (total - is_chosen) / np.maximum(len(self.chosen) - is_chosen, 1)
         among = 1 / self.n + (self.n - 1) / self.n * mean
         return Means(to_target, among, np.ones(len(x)), squares)

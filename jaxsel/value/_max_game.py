@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,13 +51,12 @@ def shares(gains: np.ndarray) -> np.ndarray:
     """Return the Shapley values of each query, `[b, m]`, from gains of at least 0."""
     width = gains.shape[1]
     order = np.argsort(gains, axis=1)
-    rises = np.take_along_axis(gains, order, axis=1)
+    ordered = np.take_along_axis(gains, order, axis=1)
     # Players without a gain come first, and their rises are 0: no mask is needed.
-    rises[:, 1:] -= rises[:, :-1].copy()
-    rises /= np.arange(width, 0, -1)
-    np.cumsum(rises, axis=1, out=rises)
-    values = np.empty_like(rises)
-    np.put_along_axis(values, order, rises, axis=1)
+    sharers = cast(np.ndarray, np.arange(width, 0, -1))
+    rises = np.diff(ordered, axis=1, prepend=0.0) / sharers
+    values = np.empty_like(gains)
+    np.put_along_axis(values, order, np.cumsum(rises, axis=1), axis=1)
     return values
 
 
