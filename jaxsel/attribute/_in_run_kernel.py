@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import jax
@@ -205,9 +206,9 @@ def by_factors(
     straight, turned = [], []
     for layer, change in zip(aims.layers, changes.layers, strict=True):
         deltas = layer.deltas - change.deltas / 2
-        straight.append(gradients.LayerFactors(deltas, layer.inputs, layer.bias))
+        straight.append(dataclasses.replace(layer, deltas=deltas))
         inputs = -change.inputs / 2
-        turned.append(gradients.LayerFactors(layer.deltas, inputs, bias=False))
+        turned.append(dataclasses.replace(layer, inputs=inputs, bias=False))
     straight, turned = (
         gradients.Factored(tuple(layers)) for layers in (straight, turned)
     )
