@@ -35,6 +35,7 @@ ROOMS = (
     "retrieve",
     "filter",
     "labels",
+    "attribute",
     "estimators",
     "market",
     "data",

@@ -26,6 +26,7 @@ ROOMS = (
     "proxy",
     "market",
     "labels",
+    "attribute",
     "estimators",
     "tasks",
     "demo",

@@ -1,8 +1,8 @@
-"""Attribution: how much each training sample changes the loss of a network.
+"""Attributions: the effect of training samples on a network, by derivatives.
 
 optimizer = Sgd(0.1, momentum=0.9)
 trained = in_run_shapley(
-loss, params, examples, targets, key=key, optimizer=optimizer, epochs=30
+    loss, params, examples, targets, key=key, optimizer=optimizer, epochs=30
 )
 trained.values.bottom(20)
 """
@@ -14,3 +14,4 @@ from ._in_run import (
 from ._in_run_kernel import in_run_step as in_run_step
 from ._in_run_recorder import InRun as InRun
 from ._in_run_rules import Adam as Adam, Sgd as Sgd
+from ._recipe import Recipe as Recipe, TrainingPlan as TrainingPlan

@@ -10,6 +10,7 @@ from ._application import (
 from ._curves import Curves as Curves
 from ._detection import Detection as Detection, detection_curve as detection_curve
 from ._embedding import train_embedding as train_embedding
+from ._lds import Lds as Lds, lds as lds
 from ._learners import (
     retrain_cnn as retrain_cnn,
     retrain_logistic as retrain_logistic,
@@ -17,6 +18,7 @@ from ._learners import (
 )
 from ._noisy import noisy_labels as noisy_labels
 from ._removal import point_addition as point_addition, point_removal as point_removal
+from ._subsets import SubsetRuns as SubsetRuns, retrain_subsets as retrain_subsets
 from ._summary import summarisation as summarisation
 from ._watermarks import (
     instance_watermark_detection as instance_watermark_detection,

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, Shaped
 
-from jaxsel._devices.typed import fori_loop, grad, split_model
+from jaxsel._devices.typed import fori_loop, grad
 from jaxsel._inputs.checks import check_count
-from jaxsel._inputs.training_mode import training_layer
+from jaxsel._inputs.flax_models import (
+    apply_model,
+    check_model,
+    init_model,
+    other_variables,
+)
 from jaxsel._runs.draws import drawer
 from jaxsel.value._examples import Examples
 
@@ -74,14 +79,7 @@ class FlaxLearner:
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
-        from flax import nnx
-
-        linen = hasattr(self.model, "apply")
-        if not (linen or callable(self.model)) or isinstance(self.model, nnx.Module):
-            raise TypeError(
-                "model must be a function of flax.nnx.Rngs that returns a module, or a "
-                f"Linen module, got {self.model!r}"
-            )
+        check_model(self.model)
 
     def prepare(self, data: Examples) -> Examples:
         """Raise if the model's variables or outputs do not fit.
@@ -91,7 +89,7 @@ class FlaxLearner:
                 variables besides its parameters.
         """
         first = jnp.asarray(data.x[:1], jnp.float32)
-        others = self._other_variables(first)
+        others = other_variables(self.model, first)
         if others:
             more = len(others) - 1
             raise ValueError(
@@ -175,47 +173,11 @@ class FlaxLearner:
 
     def init(self, key: jax.Array, x: jax.Array) -> Any:
         """Return initial parameters."""
-        if hasattr(self.model, "apply"):
-            return self.model.init(key, x)
-        from flax import nnx
-
-        return split_model(self.model(nnx.Rngs(key)))[1]
-
-    def _other_variables(self, x: jax.Array) -> list[str]:
-        """Name the variables that are no parameters, and layers in training mode."""
-        if hasattr(self.model, "apply"):
-            from flax import errors
-
-            abstract = jax.eval_shape(self.model.init, jax.random.key(0), x)
-            others = [
-                f"the collection {name!r}" for name in abstract if name != "params"
-            ]
-            if others:
-                return others
-            try:
-                jax.eval_shape(self.model.apply, abstract, x)
-            except errors.InvalidRngError as error:
-                return [f"a layer that draws ({str(error).partition(' (')[0]})"]
-            return []
-        from flax import nnx
-
-        abstract = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
-        layer = training_layer(abstract)
-        variables = [
-            f"{type(leaf).__name__} {'.'.join(map(str, path))!r}"
-            for path, leaf in cast(Any, nnx).to_flat_state(nnx.state(abstract))
-            if not isinstance(leaf, nnx.Param)
-        ]
-        return variables or ([f"the layer {layer} in training mode"] if layer else [])
+        return init_model(self.model, key, x)
 
     def apply(self, params: Any, x: jax.Array) -> jax.Array:
         """Return the outputs of one model, `[b, K]`."""
-        if hasattr(self.model, "apply"):
-            return self.model.apply(params, x)
-        from flax import nnx
-
-        abstract = nnx.eval_shape(lambda: self.model(nnx.Rngs(0)))
-        return nnx.merge(split_model(abstract)[0], params)(x)
+        return apply_model(self.model, params, x)
 
     def losses(self, outputs: jax.Array, y: jax.Array, n_classes: int) -> jax.Array:
         """Return the loss of each example, `[b]`."""
