@@ -5,8 +5,9 @@ from functools import partial
 
 import jax
 import numpy as np
+import optax
 
-from jaxsel import value
+from jaxsel import attribute, value
 
 N, D, _CLASSES, _SUBSETS = 40, 3, 3, 4
 
@@ -178,6 +179,25 @@ _SAMPLES = {
     "bootstrap_counts": value.bootstrap_counts,
 }
 
+_RECIPE = attribute.Recipe(
+    (lambda key, x: np.zeros((D, _CLASSES), np.float32), lambda w, x: x @ w),
+    optax.sgd(0.1, momentum=0.9),
+    epochs=2,
+    batch_size=16,
+)
+
+
+def _network(rng):
+    x, classes = _classified(rng)
+    w = rng.normal(size=(D, _CLASSES)).astype(np.float32)
+    return w, x[:, :D], classes.astype(np.int32), x[:4, :D], classes[:4]
+
+
+@jax.jit
+def _gauss_newton(w, x, y, x_val, y_val):
+    return attribute.gauss_newton(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
+
+
 # Names, functions, and arguments, as of `kernels.Kernel`.
 KERNELS = [
     ("fit_two_classes", _fit_two_classes, _two_classes),
@@ -195,4 +215,5 @@ KERNELS = [
         for name, sample in _SAMPLES.items()
     ),
     ("prefix_masks", _prefixes, _ranks),
+    ("gauss_newton", _gauss_newton, _network),
 ]

@@ -7,6 +7,7 @@ trained = in_run_shapley(
 trained.values.bottom(20)
 """
 
+from ._gauss_newton import Influence as Influence, gauss_newton as gauss_newton
 from ._in_run import (
     InRunTraining as InRunTraining,
     in_run_shapley as in_run_shapley,
@@ -14,4 +15,5 @@ from ._in_run import (
 from ._in_run_kernel import in_run_step as in_run_step
 from ._in_run_recorder import InRun as InRun
 from ._in_run_rules import Adam as Adam, Sgd as Sgd
-from ._recipe import Recipe as Recipe, TrainingPlan as TrainingPlan
+from ._influence import network_influence as network_influence
+from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as TrainingPlan

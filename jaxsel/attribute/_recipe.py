@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Key, Shaped
 
 from jaxsel._devices.typed import grad, tree_map
-from jaxsel._inputs.checks import check_count
+from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel._inputs.flax_models import (
     apply_model,
     check_model,
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Losses = Callable[[jax.Array, jax.Array], jax.Array]
 """From outputs `[b, K]` and labels or targets `[b]` to losses `[b]`."""
+
+Output = Literal["loss", "margin", "log_odds"] | Losses
+"""What is measured of a target; see `Recipe.measure`."""
 
 
 class TrainingPlan(NamedTuple):
@@ -153,6 +156,41 @@ class Recipe:
             logs = jax.nn.log_softmax(outputs)
             return -jnp.take_along_axis(logs, y[:, None], axis=1)[:, 0]
         return (outputs[:, 0] - y) ** 2
+
+    def measure(
+        self,
+        output: Output,
+        outputs: Float[jax.Array, "t K"],
+        y: Shaped[jax.Array, " t"],
+    ) -> Float[jax.Array, " t"]:
+        """Return one number a target, `[t]`, higher for better.
+
+        Args:
+            output: "loss", minus the loss; "margin", the logit of the label minus the
+                largest other one; "log_odds" of the label's probability, the logit
+                minus the log of the sum of the others' exponentials; or a function of
+                outputs `[t, K]` and labels or targets `[t]`.
+            outputs: Outputs of the model.
+            y: Labels or targets.
+        """
+        if not isinstance(output, str):
+            return output(outputs, y)
+        if output == "loss":
+            return -self.losses(outputs, y)
+        label = jnp.arange(outputs.shape[1])[None] == y[:, None]
+        right = jnp.sum(jnp.where(label, outputs, 0), axis=1)
+        others = jnp.where(label, -jnp.inf, outputs)
+        if output == "margin":
+            return right - others.max(1)
+        return right - jax.nn.logsumexp(others, axis=1)
+
+    def check_output(self, output: Any, y: jax.Array) -> None:
+        """Raise a ValueError unless `measure` has an output for such labels."""
+        if callable(output):
+            return
+        check_choice("output", output, ("loss", "margin", "log_odds"))
+        if output != "loss" and not jnp.issubdtype(y.dtype, jnp.integer):
+            raise ValueError(f"output must be 'loss' for targets, got {output!r}")
 
     def steps(self, n: int) -> int:
         """Return the number of steps in a training on n samples."""

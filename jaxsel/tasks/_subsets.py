@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._devices.typed import jit
-from jaxsel._inputs.checks import as_array, check_choice, check_count, check_finite
+from jaxsel._inputs.checks import as_array, check_count, check_finite
 from jaxsel._inputs.show import brief
 from jaxsel._results.files import load, save
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._runs.progress import track
-from jaxsel.attribute import Recipe, TrainingPlan
+from jaxsel.attribute import Output, Recipe, TrainingPlan
 
 from ._application import check_share
 
-Output = Literal["loss", "margin", "log_odds"]
-Measure = Callable[[jax.Array, jax.Array], jax.Array]
-OUTPUTS = ("loss", "margin", "log_odds")
 # What `fold_in(key, ...)` makes draws from, beyond the number of any run.
 _DRAWS, _OTHER_SEEDS = 2**31 - 1, 2**31 - 2
 
@@ -92,7 +87,7 @@ def retrain_subsets(
     share: float = 0.5,
     seeds: int = 2,
     same_seed: bool = False,
-    output: Output | Measure = "loss",
+    output: Output = "loss",
     chunk_size: int = 100,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
@@ -118,10 +113,7 @@ def retrain_subsets(
         share: Share of the samples in each subset, below 1; unused with masks.
         seeds: Runs of each subset.
         same_seed: Whether all subsets have the start and order of the same runs.
-        output: "loss", minus the loss; "margin", the logit of the label minus the
-            largest other one; "log_odds" of the label's probability, the logit minus
-            the log of the sum of the others' exponentials; or a function of outputs
-            `[t, K]` and labels `[t]` that returns `[t]`, higher for better.
+        output: The output of a target: see `Recipe.measure`.
         chunk_size: Subsets trained together; it changes speed and memory only, up to
             rounding.
         checkpoint: Folder in which finished chunks are kept: a killed call resumes
@@ -149,10 +141,7 @@ def retrain_subsets(
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be an attribute.Recipe, got {recipe!r}")
     samples = recipe.check(x, y, x_val, y_val)
-    if not callable(output):
-        check_choice("output", output, OUTPUTS)
-        if output != "loss" and not jnp.issubdtype(samples.y.dtype, jnp.integer):
-            raise ValueError(f"output must be 'loss' for targets, got {output!r}")
+    recipe.check_output(output, samples.y)
     check_count("seeds", seeds)
     check_count("chunk_size", chunk_size)
     masks = _masks(subsets, share, len(samples.x), key)
@@ -232,7 +221,7 @@ def _masks(
 @jit(static_argnames=("recipe", "output", "seeds", "same_seed", "size"))
 def _retrain(
     recipe: Recipe,
-    output: Any,
+    output: Output,
     x: jax.Array,
     y: jax.Array,
     x_val: jax.Array,
@@ -266,7 +255,7 @@ def _retrain(
 
     def outputs(plan: TrainingPlan, weights: jax.Array | None = None) -> jax.Array:
         params = recipe.follow(plan, x, y, weights)
-        return measured(recipe, output, recipe.apply(params, x_val), y_val)
+        return recipe.measure(output, recipe.apply(params, x_val), y_val)
 
     if same_seed:
         plans = jax.lax.map(lambda run: recipe.plan(run, x), by_number(key, runs))
@@ -282,19 +271,3 @@ def _retrain(
 
     by_run = jax.vmap(jax.vmap(outputs))
     return jnp.asarray(by_run(jax.lax.map(plans_of, (masks, keys))))
-
-
-def measured(
-    recipe: Recipe, output: str | Measure, outputs: jax.Array, y: jax.Array
-) -> jax.Array:
-    """Return the chosen output of each target, `[t]`, from outputs `[t, K]`."""
-    if not isinstance(output, str):
-        return output(outputs, y)
-    if output == "loss":
-        return -recipe.losses(outputs, y)
-    label = jnp.arange(outputs.shape[1])[None] == y[:, None]
-    right = jnp.sum(jnp.where(label, outputs, 0), axis=1)
-    others = jnp.where(label, -jnp.inf, outputs)
-    if output == "margin":
-        return right - others.max(1)
-    return right - jax.nn.logsumexp(others, axis=1)

@@ -221,9 +221,9 @@ def test_outputs_by_their_definitions():
     logits, y = rng.normal(size=(6, CLASSES)), rng.integers(0, CLASSES, 6)
     with jax.enable_x64(True):
         measure = lambda output: np.asarray(
-            _subsets.measured(RECIPE, output, jnp.asarray(logits), jnp.asarray(y))
+            RECIPE.measure(output, jnp.asarray(logits), jnp.asarray(y))
         )
-        loss, margin, odds = map(measure, _subsets.OUTPUTS)
+        loss, margin, odds = map(measure, ("loss", "margin", "log_odds"))
         mine = measure(lambda outputs, y: outputs[:, 0] * y)
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     p_y = p[np.arange(6), y]

@@ -1,0 +1,213 @@
+"""Influence of training samples on any network, by exact Gauss-Newton steps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxsel._devices.typed import finfo, jit, tree_map
+from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._results.types import Values
+
+from ._damping import default_damping
+from ._gauss_newton import Influence, gauss_newton
+from ._recipe import Output, Recipe, check_recipe, widened
+from ._results import over_seeds
+
+_LARGEST = 20_000  # rows of a matrix, which takes 3.2 GB in float64
+_SHARE = 0.01  # of the damping, that rounding of the matrix may reach
+
+
+def network_influence(
+    recipe: Recipe,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    x_val: npt.ArrayLike,
+    y_val: npt.ArrayLike,
+    *,
+    key: jax.Array | None = None,
+    seeds: int = 1,
+    params: Sequence[Any] | None = None,
+    damping: float | None = None,
+    output: Output = "loss",
+    reduce: Literal["mean"] | None = "mean",
+    chunk_size: int = 64,
+) -> Values:
+    """Estimate how much each training sample changes a network's outputs for targets.
+
+    The score of a sample is the rise of a target's output due to it, to first order:
+    with the damped Gauss-Newton matrix H of the mean training loss, a sample's gradient
+    g and the gradient h of a target's output,
+
+        score = -1/n hᵀ H⁻¹ g.
+
+    H is factorised exactly, in the space of the P parameters or of the n·K outputs of
+    the samples, whichever is smaller. Where float32 rounds H by more than a hundredth
+    of the damping, as with columns on raw scales, all is computed in float64.
+
+    Networks of several seeds differ, and so do their scores: for questions on networks
+    of other seeds take the mean over a few, `seeds=5`; see `tasks.retrain_subsets`.
+
+    Args:
+        recipe: The model, its loss, which is convex in the outputs, and its training.
+        x: Training samples, `[n, ...]`.
+        y: Labels from 0 on, or targets of a regression, `[n]`.
+        x_val: Targets, `[t, ...]`.
+        y_val: Their labels or targets, `[t]`.
+        key: Key of the trainings; run s has `fold_in(key, s)`. None with `params`.
+        seeds: Number of networks, trained in one program.
+        params: Networks that are trained already, a pytree of parameters each.
+        damping: Added to H's diagonal. None takes 1/T, with T the way that a constant
+            gradient of 1 takes each parameter in the training: for SGD the sum of
+            learning rate / (1 - momentum) over its steps, so that directions which the
+            training does not reach are damped. Of optimisers that rescale gradients,
+            such as Adam, T is unknown, and the damping must be stated.
+        output: The output of a target: see `Recipe.measure`.
+        reduce: "mean" over targets, or None: a row for each target.
+        chunk_size: Samples whose derivatives `[K, P]` are in memory at once; it changes
+            speed and memory only.
+
+    Returns:
+        `Values`, `[n]` or `[t, n]`, in units of the output (nats of the loss): means
+        over the networks, whose number is `count`; `stderr` is the standard error
+        between networks, None for one.
+
+    Costs the trainings and, for each network, `n K P min(P, n K) / 2` multiplications,
+    and a factorisation of `min(P, n K)` rows.
+
+    Raises:
+        TypeError: If an argument is of another kind.
+        ValueError: If shapes do not fit, a number is out of range, the model keeps
+            statistics or draws, the loss is not convex in the outputs, a training ends
+            in NaN, the damping is needed, or P and n K are both above 20,000.
+
+    References:
+        P. W. Koh and P. Liang, Understanding black-box predictions via influence
+        functions, ICML 2017, equation 2; J. Martens, New insights and perspectives on
+        the natural gradient method, JMLR 21 (2020), section 8 (Gauss-Newton); R. Grosse
+        et al., Studying large language model generalization with influence functions,
+        arXiv:2308.03296, section 2.1 (damped, as the response of the training).
+    """
+    check_recipe(recipe)
+    samples = recipe.check(x, y, x_val, y_val)
+    recipe.check_output(output, samples.y)
+    check_choice("reduce", reduce, ("mean", None))
+    check_count("seeds", seeds)
+    check_count("chunk_size", chunk_size)
+    arrays = samples.x, samples.y, samples.x_val, samples.y_val
+    trained = _trained(recipe, arrays[0], arrays[1], key, seeds, params)
+    count = len(jax.tree.leaves(trained)[0])
+    for run in range(count):
+        one = tree_map(lambda leaf, run=run: leaf[run], trained)
+        samples.check_finite(f"run {run}", one)
+    _check_size(recipe, trained, samples.x)
+    if damping is None:
+        damping = default_damping(recipe, trained, len(samples.x))
+    check_positive("damping", damping)
+    solve: Any = functools.partial(_solve, recipe, output=output, chunk_size=chunk_size)
+    result = solve(trained, *arrays, damping)
+    rounding = float(jnp.max(result.peak)) * finfo(result.scores.dtype).eps
+    if result.scores.dtype == jnp.float32 and not rounding < _SHARE * damping:
+        with jax.enable_x64(True):
+            wide = widened((trained, *arrays))
+            result = solve(*wide, damping)
+    # On the host: float64 arrays are not for JAX outside of x64 mode.
+    scores, *bounds = (np.asarray(part, np.float64) for part in result)
+    least, peak = bounds[1].min(), bounds[0].max()
+    if least < -1e-4 * max(1.0, peak):
+        raise ValueError(
+            "loss must be convex in the outputs, but has a second derivative of "
+            f"{least:.3g} in some direction at a training sample"
+        )
+    samples.check_finite("the solution", scores)
+    name = output if isinstance(output, str) else getattr(output, "__name__", "")
+    return over_seeds(
+        scores,
+        reduce=reduce,
+        dtype=samples.x.dtype,
+        method=f"network_influence(damping={damping:.4g}, output={name}, "
+        f"networks={count})",
+        index=samples.row_labels,
+    )
+
+
+@jit(static_argnames=("recipe", "output", "chunk_size"))
+def _solve(
+    recipe: Recipe,
+    trained: Any,
+    x: jax.Array,
+    y: jax.Array,
+    x_val: jax.Array,
+    y_val: jax.Array,
+    damping: float,
+    *,
+    output: Output,
+    chunk_size: int,
+) -> Influence:
+    """Solve for one network after the other, so that memory holds one matrix."""
+
+    def of_one(params: Any) -> Influence:
+        arrays = x, y, x_val, y_val
+        return gauss_newton(
+            recipe, params, *arrays, damping, output=output, chunk_size=chunk_size
+        )
+
+    return jax.lax.map(of_one, trained)
+
+
+@jit(static_argnames=("recipe", "seeds"))
+def _train(
+    recipe: Recipe, x: jax.Array, y: jax.Array, key: jax.Array, *, seeds: int
+) -> Any:
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(seeds))
+    plans = jax.lax.map(lambda key: recipe.plan(key, x), keys)
+    return jax.vmap(lambda plan: recipe.follow(plan, x, y))(plans)
+
+
+def _trained(
+    recipe: Recipe,
+    x: jax.Array,
+    y: jax.Array,
+    key: jax.Array | None,
+    seeds: int,
+    params: Sequence[Any] | None,
+) -> Any:
+    """Return the parameters of all networks, each leaf with a leading axis."""
+    if params is None:
+        if key is None:
+            raise ValueError("key must be given without params, got None")
+        return _train(recipe, x, y, key, seeds=seeds)
+    if not isinstance(params, Sequence) or not params:
+        raise TypeError(
+            f"params must be a sequence of one network or more, got {type(params)}"
+        )
+    wanted = jax.eval_shape(lambda: recipe.init(jax.random.key(0), x))
+    shapes = lambda tree: [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    for run, one in enumerate(params):
+        if shapes(one) != shapes(wanted):
+            raise ValueError(
+                f"params[{run}] must have arrays of shapes {shapes(wanted)}, as the "
+                f"model does, got {shapes(one)}"
+            )
+    structure = jax.tree.structure(wanted)
+    leaves = [map(jnp.asarray, jax.tree.leaves(one)) for one in params]
+    stacked = [jnp.stack(same) for same in zip(*leaves, strict=True)]
+    trained = jax.tree.unflatten(structure, stacked)
+    return widened(trained) if x.dtype == jnp.float64 else trained
+
+
+def _check_size(recipe: Recipe, trained: Any, x: jax.Array) -> None:
+    one = tree_map(lambda leaf: leaf[0], trained)
+    size = sum(leaf.size for leaf in jax.tree.leaves(one))
+    outputs = jax.eval_shape(recipe.apply, one, x[:1]).shape[1]
+    if min(size, outputs * len(x)) > _LARGEST:
+        raise ValueError(
+            f"model must have at most {_LARGEST} parameters, or outputs for all "
+            f"samples of x, for an exact solution, got {size} and {outputs * len(x)}"
+        )
