@@ -35,7 +35,6 @@ ROOMS = (
     "retrieve",
     "filter",
     "labels",
-    "attribute",
     "estimators",
     "market",
     "data",

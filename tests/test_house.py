@@ -26,7 +26,6 @@ ROOMS = (
     "proxy",
     "market",
     "labels",
-    "attribute",
     "estimators",
     "tasks",
     "demo",
