@@ -198,6 +198,18 @@ def _gauss_newton(w, x, y, x_val, y_val):
     return attribute.gauss_newton(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
 
 
+@jax.jit
+def _weight_derivative(w, x, y, x_val, y_val):
+    plan = attribute.TrainingPlan(
+        w, np.arange(32, dtype=np.int32).reshape(2, 16), np.full((2, 16), 1 / 16, "f")
+    )
+    weights = np.ones(N, np.float32)
+    each = np.eye(len(x_val), dtype=np.float32)
+    return attribute.weight_derivative(
+        *(_RECIPE, plan, x, y, weights, x_val, y_val, each), segments=2
+    )
+
+
 # Names, functions, and arguments, as of `kernels.Kernel`.
 KERNELS = [
     ("fit_two_classes", _fit_two_classes, _two_classes),
@@ -216,4 +228,5 @@ KERNELS = [
     ),
     ("prefix_masks", _prefixes, _ranks),
     ("gauss_newton", _gauss_newton, _network),
+    ("weight_derivative", _weight_derivative, _network),
 ]

@@ -16,4 +16,8 @@ from ._in_run_kernel import in_run_step as in_run_step
 from ._in_run_recorder import InRun as InRun
 from ._in_run_rules import Adam as Adam, Sgd as Sgd
 from ._influence import network_influence as network_influence
+from ._metagradient import (
+    metagradient as metagradient,
+    weight_derivative as weight_derivative,
+)
 from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as TrainingPlan

@@ -91,14 +91,14 @@ def gauss_newton(
     classes = recipe.loss is None and jnp.issubdtype(y.dtype, jnp.integer)
 
     def of_sample(x: jax.Array, y: jax.Array) -> _Sample:
-        at, pull = jax.vjp(lambda flat: outputs(flat, x), flat)
-        derivatives = jax.vmap(pull)(jnp.eye(at.size, dtype=at.dtype))[0]
-        values, vectors = jnp.linalg.eigh(jax.hessian(loss)(at, y))
-        roots = vectors * jnp.sqrt(jnp.maximum(values, 0))
+        values, pull = jax.vjp(lambda flat: outputs(flat, x), flat)
+        derivatives = jax.vmap(pull)(jnp.eye(values.size, dtype=values.dtype))[0]
+        squares, vectors = jnp.linalg.eigh(jax.hessian(loss)(values, y))
+        roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))
         return _Sample(
-            pull(jax.grad(loss)(at, y))[0],
+            pull(jax.grad(loss)(values, y))[0],
             _product(roots[:, 1 if classes else 0 :].T, derivatives),
-            values[0],
+            squares[0],
         )
 
     shape = jax.eval_shape(of_sample, x[0], y[0]).roots.shape
@@ -147,9 +147,9 @@ class _Chunks:
         self.n, self.function = x.shape[0], function
         more = -self.n % chunk_size
         rows = jnp.arange(self.n + more)
-        there = (rows < self.n).reshape(-1, chunk_size)
+        real = (rows < self.n).reshape(-1, chunk_size)
         x, y = (a[rows % self.n].reshape(-1, chunk_size, *a.shape[1:]) for a in (x, y))
-        self.chunks = x, y, there
+        self.chunks = x, y, real
 
     def square(self, size: int) -> tuple[jax.Array, jax.Array]:
         """Return the sum of all samples' `rootsᵀ roots`, and the least convexity."""
@@ -160,9 +160,9 @@ class _Chunks:
 
         def add(carry: Any, chunk: Any) -> tuple[Any, None]:
             strips, least = carry
-            x, y, there = chunk
+            x, y, real = chunk
             samples = self.function(x, y)
-            roots = (samples.roots * there[:, None, None]).reshape(-1, size)
+            roots = (samples.roots * real[:, None, None]).reshape(-1, size)
             strips = [
                 strip + _product(roots[:, cut : cut + width].T, roots[:, cut:])
                 for strip, cut in zip(strips, cuts, strict=True)

@@ -104,8 +104,8 @@ def network_influence(
     trained = _trained(recipe, arrays[0], arrays[1], key, seeds, params)
     count = len(jax.tree.leaves(trained)[0])
     for run in range(count):
-        one = tree_map(lambda leaf, run=run: leaf[run], trained)
-        samples.check_finite(f"run {run}", one)
+        network = tree_map(lambda leaf, run=run: leaf[run], trained)
+        samples.check_finite(f"run {run}", network)
     _check_size(recipe, trained, samples.x)
     if damping is None:
         damping = default_damping(recipe, trained, len(samples.x))
@@ -189,23 +189,23 @@ def _trained(
         )
     wanted = jax.eval_shape(lambda: recipe.init(jax.random.key(0), x))
     shapes = lambda tree: [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
-    for run, one in enumerate(params):
-        if shapes(one) != shapes(wanted):
+    for run, network in enumerate(params):
+        if shapes(network) != shapes(wanted):
             raise ValueError(
                 f"params[{run}] must have arrays of shapes {shapes(wanted)}, as the "
-                f"model does, got {shapes(one)}"
+                f"model does, got {shapes(network)}"
             )
     structure = jax.tree.structure(wanted)
-    leaves = [map(jnp.asarray, jax.tree.leaves(one)) for one in params]
+    leaves = [map(jnp.asarray, jax.tree.leaves(network)) for network in params]
     stacked = [jnp.stack(same) for same in zip(*leaves, strict=True)]
     trained = jax.tree.unflatten(structure, stacked)
     return widened(trained) if x.dtype == jnp.float64 else trained
 
 
 def _check_size(recipe: Recipe, trained: Any, x: jax.Array) -> None:
-    one = tree_map(lambda leaf: leaf[0], trained)
-    size = sum(leaf.size for leaf in jax.tree.leaves(one))
-    outputs = jax.eval_shape(recipe.apply, one, x[:1]).shape[1]
+    network = tree_map(lambda leaf: leaf[0], trained)
+    size = sum(leaf.size for leaf in jax.tree.leaves(network))
+    outputs = jax.eval_shape(recipe.apply, network, x[:1]).shape[1]
     if min(size, outputs * len(x)) > _LARGEST:
         raise ValueError(
             f"model must have at most {_LARGEST} parameters, or outputs for all "

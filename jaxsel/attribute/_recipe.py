@@ -223,12 +223,12 @@ class Recipe:
             return jax.random.permutation(jax.random.fold_in(order_key, e), members)
 
         rows = jax.lax.map(epoch, jnp.arange(self.epochs))
-        there = jnp.ones(rows.shape, bool)
-        # The last batch of an epoch is filled up with rows that are not there.
-        rows, there = (jnp.pad(a, ((0, 0), (0, -k % size))) for a in (rows, there))
-        rows, there = rows.reshape(-1, size), there.reshape(-1, size)
+        real = jnp.ones(rows.shape, bool)
+        # The last batch of an epoch is filled up with rows of weight 0.
+        rows, real = (jnp.pad(a, ((0, 0), (0, -k % size))) for a in (rows, real))
+        rows, real = rows.reshape(-1, size), real.reshape(-1, size)
         params = self.init(start_key, x)
-        shares = there / jnp.sum(there, axis=1, keepdims=True).astype(_type_of(params))
+        shares = real / jnp.sum(real, axis=1, keepdims=True).astype(_type_of(params))
         return TrainingPlan(params, rows, shares)
 
     def follow(
