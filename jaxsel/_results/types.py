@@ -62,12 +62,14 @@ class Values:
     Attributes:
         values: Array of shape `[n]`, or `[n_val, n]` with `reduce=None`: one row for
             each validation point.
-        count: Scalar int32: how many validation points (or permutations) were averaged;
-            `[n]` where each training point has its own number.
+        count: Scalar int32: how many validation points (or permutations, or networks of
+            an attribution) were averaged; `[n]` where each training point has its own
+            number.
         m2: Array of shape `[n]`: the sum of their squared deviations from the mean,
             from which `stderr` follows and with which disjoint results merge. Larger
             for sampled values where few samples, or equal ones, would understate the
-            error; see the estimator. None unless `reduce="mean"`.
+            error; see the estimator. None unless `reduce="mean"`; but an attribution
+            that averages networks has it in the shape of `values`.
         error_bound: Array of the shape of `values`, or None. Each value is certified to
             be within this distance of the exact one. None means that the values are
             exact up to rounding.

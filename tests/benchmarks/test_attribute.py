@@ -1,0 +1,56 @@
+"""The table of attributions: its set-up, its lines, and its targets."""
+
+import numpy as np
+import pytest
+
+from benchmarks import attribute as bench
+from jaxsel import tasks
+
+
+def score(mean):
+    return tasks.Lds(
+        mean=mean,
+        stderr_targets=0.01,
+        stderr_subsets=0.02,
+        by_target=np.full(3, mean),
+        ceiling=0.9,
+        agreement=0.65,
+    )
+
+
+def row(half, drop, again=1.0):
+    return bench.Row([*map(score, half)], [*map(score, drop)], 9.0, again)
+
+
+def test_set_up_is_that_of_the_peers_script():
+    pytest.importorskip("sklearn")
+    data = bench.digits()
+    assert [a.shape for a in data] == [(1000, 64), (1000,), (200, 64), (200,)]
+    assert data.x.max() == 1
+    masks = bench.subsets(500)
+    rows = np.random.default_rng(10_007).choice(1000, 500, replace=False)
+    assert masks.shape == (100, 1000)
+    assert (masks.sum(1) == 500).all()
+    assert masks[7][rows].all()
+    recipe = bench.recipe_of("A")
+    assert recipe.steps(1000) == 600
+    assert bench.recipe_of("B").steps(1000) == 120
+    assert recipe.check(*data).x.shape == (1000, 64)
+
+
+def test_lines_have_both_errors_and_all_runs():
+    line = bench._line("method", row([0.5, 0.7], [0.1, 0.3], 0.25))
+    assert line == (
+        "| method | 0.500 ± 0.010 ± 0.020 | 0.600 (0.500 to 0.700) "
+        "| 0.100 ± 0.010 ± 0.020 | 0.200 (0.100 to 0.300) | 9.00, 0.25 |"
+    )
+
+
+def test_targets_that_are_missed_say_so():
+    rows = {
+        "`network_influence`": row([0.56], [0.5], 3.5),
+        "`network_influence(seeds=5)`": row([0.61], [0.5]),
+        "`metagradient`": row([0.4], [0.63]),
+    }
+    words = [line.rpartition(": ")[2] for line in bench.targets(rows)]
+    assert words == ["missed", "reached", "reached", "missed", "reached"]
