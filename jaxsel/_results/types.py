@@ -62,9 +62,8 @@ class Values:
     Attributes:
         values: Array of shape `[n]`, or `[n_val, n]` with `reduce=None`: one row for
             each validation point.
-        count: Scalar int32: how many validation points (or permutations, or networks of
-            an attribution) were averaged; `[n]` where each training point has its own
-            number.
+        count: Scalar int32: how many validation points, permutations or networks were
+            averaged; `[n]` where each training point has its own number.
         m2: Array of shape `[n]`: the sum of their squared deviations from the mean,
             from which `stderr` follows and with which disjoint results merge. Larger
             for sampled values where few samples, or equal ones, would understate the
