@@ -34,7 +34,13 @@ def classes():
 
 CLASSES = classes()
 BY_FIELDS = {name for name, item in CLASSES.items() if item.__repr__ is show_fields}
-OF_USERS = {"FlaxLearner", "SklearnLearner", "FunctionUtility", "OwnerUtility"}
+OF_USERS = {
+    "FlaxLearner",
+    "SklearnLearner",
+    "FunctionUtility",
+    "OwnerUtility",
+    "Recipe",
+}
 """Name what a user passed, as that prints itself."""
 ALLOWED = {"KNN", "Retrain", "ExactEntropy"}
 """Hold a few numbers, or nothing."""

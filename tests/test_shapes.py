@@ -32,7 +32,10 @@ LEARNERS = [
     value.RidgeRegression,
 ]
 # Pytrees, and what may be a number or an array.
-UNSHAPED = {"match.pursue": {"target", "l2"}}
+UNSHAPED = {
+    "match.pursue": {"target", "l2"},
+    "attribute.in_run_step": {"params", "examples", "targets", "step"},
+}
 # Their arrays have no axis in common.
 UNRELATED = {"filter.ks_threshold", "value.prefix_masks"}
 

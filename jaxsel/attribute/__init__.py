@@ -7,7 +7,7 @@ trained = in_run_shapley(
 trained.values.bottom(20)
 """
 
-from ._gauss_newton import Influence as Influence, gauss_newton as gauss_newton
+from ._gauss_newton import gauss_newton as gauss_newton
 from ._in_run import (
     InRunTraining as InRunTraining,
     in_run_shapley as in_run_shapley,

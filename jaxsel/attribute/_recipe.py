@@ -18,6 +18,7 @@ from jaxsel._inputs.flax_models import (
     init_model,
     other_variables,
 )
+from jaxsel._inputs.show import brief
 
 from ._inputs import Samples, check_samples
 
@@ -31,6 +32,7 @@ Output = Literal["loss", "margin", "log_odds"] | Losses
 """What is measured of a target; see `Recipe.measure`."""
 
 
+@brief
 class TrainingPlan(NamedTuple):
     """The start of a run, and the batches of its steps.
 
