@@ -166,7 +166,13 @@ def split_model(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Any]:
     return nnx.split(model, nnx.Param)
 
 
-def tree_map(f: Callable[..., jax.Array], tree: _T, *rest: _T) -> _T:
+@overload
+def tree_map(f: Callable[[Any], Any], tree: _T) -> _T: ...
+@overload
+def tree_map(f: Callable[[Any, Any], Any], tree: _T, other: _T, /) -> _T: ...
+@overload
+def tree_map(f: Callable[..., Any], tree: _T, *rest: _T) -> _T: ...
+def tree_map(f: Callable[..., Any], tree: _T, *rest: _T) -> _T:
     """See `jax.tree.map`."""
     return jax.tree.map(f, tree, *rest)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -161,7 +162,7 @@ def _tracer(loss: Loss, parameters: Parameters, examples: Any) -> _Run:
 
 def _plan(run: _Run, selected: dict[str, jax.Array], example: Any) -> Tape:
     plan = Tape()
-    jax.eval_shape(lambda example: run(plan, selected, example), example)
+    jax.eval_shape(partial(run, plan, selected), example)
     return plan
 
 

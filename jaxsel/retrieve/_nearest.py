@@ -216,7 +216,10 @@ def find_nearest(
         if (kept := saved.load()) is not None:
             arrays: Any = kept[0]
             lists, after = Nearest(**arrays), kept[1]
-    state = jax.tree.map(jnp.asarray, lists) if mesh is None else shard(lists, mesh)
+    if mesh is None:
+        state = Nearest(*(jnp.asarray(part) for part in lists))
+    else:
+        state = shard(lists, mesh)
     total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
     with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
         for chunk, part, shift, filled in track(

@@ -38,7 +38,7 @@ class Retraining:
 
     function: Callable[..., Values]
     kind: str | None = None
-    unbiased: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unbiased: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     command: bool = False
 
     @cached_property
