@@ -1,10 +1,9 @@
 """The nearest candidates of each hard sample, from a stream of candidates.
 
 A chunk of candidates is compared with all hard samples, and the few nearest are merged
-with those found so far: neither the candidates nor their distances are ever whole in
+with those kept so far: neither the candidates nor their distances are ever whole in
 memory. The matrix product runs in blocks that stay in a CPU's second-level cache, and
-everything else that touches a candidate (its squared length, the check that it is
-finite, the labels) happens while its block is there.
+all else that touches a candidate (length, check, labels) happens while it is there.
 """
 
 from __future__ import annotations
@@ -216,10 +215,8 @@ def find_nearest(
         if (kept := saved.load()) is not None:
             arrays: Any = kept[0]
             lists, after = Nearest(**arrays), kept[1]
-    if mesh is None:
-        state = Nearest(*(jnp.asarray(part) for part in lists))
-    else:
-        state = shard(lists, mesh)
+    local = Nearest(*(jnp.asarray(part) for part in lists))
+    state = local if mesh is None else shard(lists, mesh)
     total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
     with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
         for chunk, part, shift, filled in track(
