@@ -209,7 +209,9 @@ def nearest_others(
         first = min(start, len(rows) - size)  # one shape, one compilation
         queries = rows[first : first + size].astype(np.int32)
         near = _search(points, norms, jnp.asarray(queries), k=k, metric=metric)
-        blocks.append(tuple(np.asarray(part)[start - first :] for part in near))
+        far, places, error = jax.device_get(near)
+        new = slice(start - first, None)
+        blocks.append((far[new], places[new], error[new]))
     rounded, indices, errors = map(np.concatenate, zip(*blocks, strict=True))
     return _settled(x, rows, rounded, indices, errors, metric)
 
@@ -266,7 +268,8 @@ def _apart(a: np.ndarray, b: np.ndarray, metric: Metric) -> np.ndarray:
     if metric == "l2":
         offset = a - b
         return np.einsum("id,id->i", offset, offset)
-    size, size_b = (np.sqrt((v * v).sum(axis=1, keepdims=True)) for v in (a, b))
+    size = np.linalg.norm(a, axis=1, keepdims=True)
+    size_b = np.linalg.norm(b, axis=1, keepdims=True)
     zero = (size == 0) | (size_b == 0)
     # Half the squared difference of unit rows keeps the digits of small distances.
     offset = a / np.where(zero, 1, size) - b / np.where(zero, 1, size_b)

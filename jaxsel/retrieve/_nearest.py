@@ -215,8 +215,7 @@ def find_nearest(
         if (kept := saved.load()) is not None:
             arrays: Any = kept[0]
             lists, after = Nearest(**arrays), kept[1]
-    local = Nearest(*(jnp.asarray(part) for part in lists))
-    state = local if mesh is None else shard(lists, mesh)
+    state = jax.device_put(lists) if mesh is None else shard(lists, mesh)
     total = None if stream.is_iterator else -(-(stream.n - after["row"]) // rows)
     with closing(load_chunks(stream, rows, mesh=mesh, start=after)) as chunks:
         for chunk, part, shift, filled in track(
