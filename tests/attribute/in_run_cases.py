@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel.attribute import in_run_shapley
+
 B, M, IN, HIDDEN, CLASSES, WORDS, LENGTH = 6, 4, 5, 4, 3, 7, 5
 
 
@@ -203,3 +205,11 @@ def game(name, wide):
     first = step * aims @ of_batch.T
     pairs = np.einsum("ip,mpq,q->mi", of_batch, hessians, of_batch.sum(0))
     return first, first - step**2 / 2 * pairs
+
+
+def run(rule, *, name="dense", n=24, **options):
+    loss, params, _, targets = CASES[name]()
+    examples = (normal(n, IN, seed=5), labels(n, seed=5))
+    options = {"steps": 12, "batch_size": 8, "key": jax.random.key(0), **options}
+    trained = in_run_shapley(loss, params, examples, targets, optimizer=rule, **options)
+    return trained, loss, params, examples, targets
