@@ -273,6 +273,19 @@ def test_examples_in_docs_are_tested():
                 assert len(text.splitlines()) == 1
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_formulas_on_lines_stand_alone(page):
+    """An indented formula is not set: lists need four spaces, and formulas none."""
+    assert not re.findall(r"^[ \t]+\$\$.*", page.read_text("utf-8"), re.MULTILINE)
+
+
+def test_names_of_the_api_exist():
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE):
+            room, _, attribute = name.rpartition(".")
+            assert hasattr(import_module(room), attribute), f"{name} in {page_id(page)}"
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_api_is_whole(room):
     listed = " ".join(p.read_text() for p in (ROOT / "docs" / "api").glob("*.md"))

@@ -73,7 +73,9 @@ def gauss_newton(
         chunk_size: Samples whose derivatives `[K, P]` are in memory at once.
 
     Returns:
-        Scores `[t, n]`, with bounds for a caller to check.
+        A named tuple: `scores`, `[t, n]`; `peak`, at least the largest eigenvalue of
+        the matrix without its damping; `convexity`, the least eigenvalue of the loss by
+        the outputs over all samples, negative if the loss is not convex in them.
     """
     flat, unravel = ravel_pytree(params)
     n, size = x.shape[0], flat.size
