@@ -1,4 +1,4 @@
-"""The optional compiled row operations, and the pure JAX they stand in for.
+"""The optional compiled operations, and the pure JAX they stand in for.
 
 `pip install` compiles `kernels.cc` where it finds a C++ compiler (see hatch_build.py).
 Where it does not, or where the library does not load, `available()` is False and every
@@ -13,7 +13,7 @@ import os
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,11 @@ _TARGETS = {
     "jaxsel_smallest": "JaxselSmallest",
     "jaxsel_threshold": "JaxselThreshold",
 }
+
+
+@functools.cache
+def _library(path: Path) -> ctypes.CDLL:
+    return ctypes.cdll.LoadLibrary(str(path))
 
 
 @functools.cache
@@ -50,7 +55,8 @@ def available() -> bool:
     except RuntimeError:  # an accelerator only, as set by JAX_PLATFORMS
         return False
     try:
-        library = ctypes.cdll.LoadLibrary(str(LIBRARY))
+        library = _library(LIBRARY)
+        _ = library.JaxselPursue  # an AttributeError if an earlier version built it
         for target, symbol in _TARGETS.items():
             handler = jax.ffi.pycapsule(getattr(library, symbol))
             jax.ffi.register_ffi_target(target, handler, platform="cpu")
@@ -202,6 +208,92 @@ def _smallest_jvp(
     top, index = _smallest(*primals, k)
     change = tangents[0].at[index].get(mode="promise_in_bounds")
     return (top, index), (change, np.zeros(index.shape, jax.dtypes.float0))
+
+
+class Pursued(NamedTuple):
+    """Result of `pursue`, in the order of choice.
+
+    Attributes:
+        indices: Rows that were chosen, int32 `[budget]`.
+        weights: Their weights, float64 `[budget]`; 0 from `steps` on.
+        objective: After each step, float64 `[budget]`; NaN from `steps` on.
+        norm: The target's squared length.
+        longest: The largest squared length of a row.
+        steps: How many were chosen.
+        status: Why it stopped, as in `match._types`.
+        rounded: Whether a choice was in doubt.
+    """
+
+    indices: np.ndarray
+    weights: np.ndarray
+    objective: np.ndarray
+    norm: float
+    longest: float
+    steps: int
+    status: int
+    rounded: bool
+
+
+def pursue(
+    rows: np.ndarray,
+    target: np.ndarray,
+    ridge: np.ndarray,
+    valid: np.ndarray,
+    *,
+    budget: int,
+    floor: float,
+    positive: bool,
+    by_length: bool,
+) -> Pursued:
+    """Match a target by a few rows: orthogonal matching pursuit in float64.
+
+    Args:
+        rows: Candidates, float32 or float64 `[n, d]`.
+        target: What to match, `[d]`.
+        ridge: Added to the diagonal of the rows' products, `[n]`.
+        valid: Which rows may be chosen, booleans `[n]`.
+        budget: How many to choose at most.
+        floor: Stop once the objective is at most this share of the target's.
+        positive: Whether weights must not be negative.
+        by_length: Whether to divide correlations by the rows' lengths.
+    """
+    n, d = rows.shape
+    if target.shape != (d,) or ridge.shape != (n,) or valid.shape != (n,):
+        raise ValueError(
+            "pursue needs rows [n, d], target [d], ridge [n] and valid [n], got "
+            f"{rows.shape}, {target.shape}, {ridge.shape}, {valid.shape}"
+        )
+    operands = [
+        np.ascontiguousarray(array, dtype)
+        for array, dtype in (
+            (rows, rows.dtype if rows.dtype == np.float32 else np.float64),
+            (target, np.float64),
+            (ridge, np.float64),
+            (valid, np.uint8),
+        )
+    ]
+    indices, weights = np.zeros(budget, np.int32), np.zeros(budget)
+    objective = np.full(budget, np.nan)
+    numbers, steps, rounded = np.zeros(2), np.zeros(1, np.int32), np.zeros(1, np.uint8)
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in operands]
+    results = (indices, weights, objective, numbers[:1], numbers[1:], steps, rounded)
+    status = _library(LIBRARY).JaxselPursue(
+        pointers[0],
+        ctypes.c_bool(operands[0].dtype == np.float64),
+        ctypes.c_int64(n),
+        ctypes.c_int64(d),
+        *pointers[1:],
+        ctypes.c_int64(budget),
+        ctypes.c_double(floor),
+        ctypes.c_bool(positive),
+        ctypes.c_bool(by_length),
+        *(array.ctypes.data_as(ctypes.c_void_p) for array in results),
+    )
+    norm, longest = numbers.tolist()
+    return Pursued(
+        *(indices, weights, objective, norm, longest),
+        *(int(steps[0]), int(status), bool(rounded[0])),
+    )
 
 
 def check_rows(name: str, *rows: jax.Array) -> None:

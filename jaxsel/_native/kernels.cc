@@ -1,9 +1,10 @@
 // The row operations that XLA is slow at on a CPU: a stable argsort, the KNN semivalues
 // of one order, the k smallest entries, and distances whose digits cancelled. Each works
-// on the rows of a [..., n] array, many rows at once on XLA's own threads.
+// on the rows of a [..., n] array, many rows at once on XLA's own threads. And matching
+// pursuit, which XLA's loops and their compilation slow down.
 //
-// Everything here has a pure JAX twin in jaxsel/neighbors and jaxsel/value, which is
-// what runs where this file was not compiled, and what the tests compare it with.
+// Everything here has a pure JAX twin in jaxsel/neighbors, jaxsel/value and jaxsel/match,
+// which is what runs where this file was not compiled, and what the tests compare it with.
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "exact.h"
+#include "pursuit.h"
 #include "rows.h"
 #include "settle.h"
 #include "smallest.h"
@@ -449,3 +451,15 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSmallest, Smallest,
                                   .Ret<Floats>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Attr<bool>("cosine"));
+
+// For ctypes: it takes rows as they are, and no program has to be compiled for them.
+extern "C" int32_t JaxselPursue(const void* rows, bool doubles, int64_t n, int64_t d,
+                                const double* target, const double* extra,
+                                const uint8_t* valid, int64_t budget, double floor,
+                                bool positive, bool nomp, int32_t* indices,
+                                double* weights, double* objective, double* norm,
+                                double* longest, int32_t* steps, uint8_t* rounded) {
+  const auto pursue = doubles ? Pursue<double> : Pursue<float>;
+  return pursue(rows, n, d, target, extra, valid, budget, floor, positive, nomp, indices,
+                weights, objective, norm, longest, steps, rounded);
+}

@@ -18,7 +18,7 @@ from jaxsel._inputs.checks import (
     check_numeric,
     check_positive,
 )
-from jaxsel.gradients import Gradient, Oracle, Streamed, dense
+from jaxsel.gradients import Dense, Gradient, Oracle, Streamed, dense
 
 from ._resident import Resident
 from ._usable import check_lengths
@@ -167,7 +167,12 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     streamed = isinstance(oracle, Streamed)
     part = oracle.load(np.zeros(1, np.int64)) if streamed else oracle
     part = part.oracle if isinstance(part, Resident) else part
-    form = jax.eval_shape(_mean, part)
+    if isinstance(
+        part, Dense
+    ):  # without tracing, which takes longer than a small match
+        form: Any = jax.ShapeDtypeStruct(part.gradients.shape[1:], part.dtype)
+    else:
+        form = jax.eval_shape(_mean, part)
     if _is_listed(target) and isinstance(form, jax.ShapeDtypeStruct):
         target = as_array("target", target)
     got = tree_map(lambda leaf: jnp.asarray(whole(leaf)), target)

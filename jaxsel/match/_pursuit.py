@@ -37,7 +37,7 @@ ROUNDING = 256
 FRESH = 64
 # An objective below this share of the target's, in units of eps, is rounding in part:
 # that of a residual that is formed, and that of products that cancel.
-_FLOOR, _MATCHED = 8, 64
+FLOOR, _MATCHED = 8, 64
 
 
 class Pursuit(NamedTuple):
@@ -390,9 +390,9 @@ def _aim(
     # No match on a mesh is continued, so that none needs a lead.
     second = jnp.max(promise.at[best].set(0)) if axis is None else most
     eps = finfo(promise.dtype).eps
-    floor = jnp.maximum(problem.tol**2, _FLOOR * eps)
+    floor = jnp.maximum(problem.tol**2, FLOOR * eps)
     matched = (state.last <= floor * problem.norm) & (problem.norm > 0)
-    least = eps * (_MATCHED if problem.rows is None else _FLOOR)
+    least = eps * (_MATCHED if problem.rows is None else FLOOR)
     rounding = problem.strict & (problem.tol**2 < least) & (state.steps > 0)
     codes = [
         (rounding & (state.last <= least * problem.norm), PRECISION),

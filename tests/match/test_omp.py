@@ -12,12 +12,21 @@ from sklearn.linear_model import orthogonal_mp
 import jaxsel
 from jaxsel import gradients, match
 from jaxsel.gradients._factored import LayerFactors
+from jaxsel.match import _by_rows
 
 pytestmark = pytest.mark.every(3)
 
 PENALISED = {"penalty": cases.psi(), "penalty_l2": 3.0}
 each_ridge = pytest.mark.parametrize("l2", [0.0, 0.5])
 each_width = pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
+
+
+@pytest.fixture(autouse=True, params=["compiled", "jax"])
+def way(request, monkeypatch):
+    """Match rows by the compiled operation, where it is at hand, and without it."""
+    if request.param == "jax":
+        monkeypatch.setattr(_by_rows, "_MOST", 0)
+    return request.param
 
 
 # The reference.

@@ -7,10 +7,19 @@ import pytest
 import references_matching as ref
 
 from jaxsel import gradients, match
+from jaxsel.match import _by_rows
 from jaxsel.match._omp import first_stage
 from jaxsel.match._types import PRECISION, REASONS, TOLERANCE
 
 N, P, K = 60, 6, 8
+
+
+@pytest.fixture(autouse=True, params=["compiled", "jax"])
+def way(request, monkeypatch):
+    """Match rows by the compiled operation, where it is at hand, and without it."""
+    if request.param == "jax":
+        monkeypatch.setattr(_by_rows, "_MOST", 0)
+    return request.param
 
 
 def table(name):
