@@ -40,6 +40,9 @@ inline double Dot(const float* x, const double* y, int64_t d) { return DotOfFloa
 inline double Dot(const double* x, const double* y, int64_t d) { return DotOfDoubles(x, y, d); }
 
 // y += a x
+JAXSEL_CLONES void Add(double a, const float* x, double* y, int64_t d) {
+  for (int64_t j = 0; j < d; ++j) y[j] += a * double(x[j]);
+}
 JAXSEL_CLONES void Add(double a, const double* x, double* y, int64_t d) {
   for (int64_t j = 0; j < d; ++j) y[j] += a * x[j];
 }
@@ -138,7 +141,7 @@ JAXSEL_CLONES double BoundScores(const int32_t* products, const double* units,
 }
 
 constexpr int64_t kSample = 1024;  // rows, for centre and scales
-constexpr double kEps = std::numeric_limits<double>::epsilon();
+constexpr double kEps = std::numeric_limits<double>::epsilon(), kRoot = 0x1p-26;
 
 // Rows rounded to a byte an entry, around the mean row, by scales of columns and rows:
 // they bound all products with a vector at a fourth of the memory of floats, or less.
@@ -276,6 +279,8 @@ class Pursuit {
   double longest() const { return longest_length_; }
 
  private:
+  const T* row_of(int64_t c) const { return rows_ + index_[c] * d_; }
+
   bool Passes(int64_t i, double size) const {
     return size > 32 * kEps * std::sqrt(diag_[i]) * std::sqrt(norm_);
   }
@@ -285,10 +290,16 @@ class Pursuit {
     return positive_ ? product : std::abs(product);
   }
 
+  // Bounds all scores with the residual.
+  void Screen() {
+    if (fresh_) return;
+    least_ = bytes_->Bound(residual_.data(), inverse_.data(), positive_, upper_.data());
+    fresh_ = true;
+  }
+
   // The candidate with the best score, the first of equal ones, or -1.
   int64_t Next(double* size) {
-    double least = 0;
-    if (screens_) least = bytes_->Bound(residual_.data(), inverse_.data(), positive_, upper_.data());
+    if (screens_) Screen();
     int64_t best = -1, count = 0;
     double most = 0;
     const auto consider = [&](int64_t i) {
@@ -298,12 +309,12 @@ class Pursuit {
     };
     if (screens_) {
       for (int64_t i = 0; i < n_; ++i) {
-        if (upper_[i] >= least && open_[i]) consider(i);
+        if (upper_[i] >= least_ && open_[i]) consider(i);
       }
       // Bounds that tell too few apart cost more than they save.
       wasted_ = count > n_ / 8 ? wasted_ + 1 : 0;
       screens_ = wasted_ < 3;
-      if (best >= 0 && most >= least) return best;
+      if (best >= 0 && most >= least_) return best;
     }
     for (int64_t i = 0; i < n_; ++i) {
       if (open_[i]) consider(i);
@@ -315,10 +326,9 @@ class Pursuit {
   bool Choose(int64_t j, double size) {
     open_[j] = 0, inverse_[j] = 0;
     const T* row = rows_ + j * d_;
-    chosen_.resize(steps_ * d_);
-    chosen_.insert(chosen_.end(), row, row + d_);
-    diagonal_.resize(steps_), ridge_.resize(steps_), product_.resize(steps_);
+    index_.resize(steps_), diagonal_.resize(steps_), ridge_.resize(steps_), product_.resize(steps_);
     weights_.resize(steps_), dependent_.assign(steps_ + 1, 0);
+    index_.push_back(j);
     diagonal_.push_back(diag_[j] + extra_[j]);
     ridge_.push_back(extra_[j]);
     product_.push_back(Dot(row, target_, d_));
@@ -334,7 +344,9 @@ class Pursuit {
         if (open_[i] && (longest_ < 0 || diag_[i] > diag_[longest_])) longest_ = i;
       }
     }
-    longest_square_ = std::max(longest_ < 0 ? 0 : diag_[longest_], diag_[j]);
+    // A correlation below this multiple of the residual's error is in doubt.
+    const double square = std::max(longest_ < 0 ? 0 : diag_[longest_], diag_[j]);
+    doubtful_ = 16 * std::sqrt(square / d_);
     return true;
   }
 
@@ -344,9 +356,16 @@ class Pursuit {
     double error = 0;
     for (int64_t round = 0; round < 8 * steps_ + 64; ++round) {
       std::vector<double> fitted(basic_.size());
-      for (size_t b = 0; b < basic_.size(); ++b) fitted[b] = weights_[basic_[b]];
-      Refine(&fitted);
+      for (size_t b = 0; b < basic_.size(); ++b) fitted[b] = product_[basic_[b]];
+      Forward(&fitted);
+      Backward(&fitted);
+      if (positive_ && !Feasible(&fitted)) continue;
       error = Refine(&fitted);
+      // A correction leaves about its share of the target; where rounding may matter, the
+      // next one measures what is left.
+      const double length = std::sqrt(norm_);
+      const bool close = size_ < 1e8 * doubtful_ * kEps * length;
+      error = close || error > kRoot * length ? Refine(&fitted) : error * error / length;
       if (positive_ && !Feasible(&fitted)) continue;
       for (size_t b = 0; b < basic_.size(); ++b) weights_[basic_[b]] = fitted[b];
       Subtract(fitted);
@@ -360,7 +379,7 @@ class Pursuit {
     }
     last_ = objective;
     error_ = std::max(error_, error);
-    rounded_ |= size_ < 16 * std::sqrt(longest_square_ / d_) * error_;
+    rounded_ |= size_ < doubtful_ * error_;
     return true;
   }
 
@@ -371,7 +390,7 @@ class Pursuit {
     std::vector<double> gap(basic_.size());
     for (size_t b = 0; b < basic_.size(); ++b) {
       const int64_t c = basic_[b];
-      gap[b] = Dot(&chosen_[c * d_], residual_.data(), d_) - ridge_[c] * (*fitted)[b];
+      gap[b] = Dot(row_of(c), residual_.data(), d_) - ridge_[c] * (*fitted)[b];
     }
     std::vector<double> correction = gap;
     Forward(&correction);
@@ -382,9 +401,10 @@ class Pursuit {
   }
 
   void Subtract(const std::vector<double>& fitted) {
+    fresh_ = false;
     std::copy(target_, target_ + d_, residual_.begin());
     for (size_t b = 0; b < basic_.size(); ++b) {
-      Add(-fitted[b], &chosen_[basic_[b] * d_], residual_.data(), d_);
+      Add(-fitted[b], row_of(basic_[b]), residual_.data(), d_);
     }
   }
 
@@ -420,6 +440,7 @@ class Pursuit {
   bool EnterViolating() {
     std::vector<uint8_t> inside(dependent_.size());
     double reach = 0;
+    if (screens_ && basic_.size() < inside.size()) Screen();
     for (int64_t c : basic_) {
       inside[c] = 1;
       reach = std::max(reach, weights_[c] * std::sqrt(diagonal_[c]));
@@ -429,7 +450,8 @@ class Pursuit {
       double most = 0;
       for (size_t c = 0; c < inside.size(); ++c) {
         if (inside[c] || dependent_[c]) continue;
-        const double product = Dot(&chosen_[c * d_], residual_.data(), d_);
+        if (screens_ && !(upper_[index_[c]] > 0)) continue;
+        const double product = Dot(row_of(c), residual_.data(), d_);
         const double root = std::sqrt(diagonal_[c]);
         const double slack = 16 * kEps * (reach * root + std::abs(product_[c]));
         if (product > slack && product / root > most) most = product / root, best = c;
@@ -442,9 +464,10 @@ class Pursuit {
 
   // Adds a row to the Cholesky factor of the basic atoms, unless rounding is all it has.
   bool Enter(int64_t c) {
+    const std::vector<double> entering(row_of(c), row_of(c) + d_);
     std::vector<double> row(basic_.size());
     for (size_t b = 0; b < basic_.size(); ++b) {
-      row[b] = Dot(&chosen_[basic_[b] * d_], &chosen_[c * d_], d_);
+      row[b] = Dot(row_of(basic_[b]), entering.data(), d_);
     }
     Forward(&row);
     const double pivot = diagonal_[c] - Dot(row.data(), row.data(), row.size());
@@ -452,12 +475,15 @@ class Pursuit {
     row.push_back(std::sqrt(pivot));
     factor_.push_back(std::move(row));
     basic_.push_back(c);
+    inverse_[index_[c]] = 0;
     entered_ = c;
     return true;
   }
 
   // Takes an atom out of the factor; rotations make the rows below triangular again.
   void Leave(size_t place) {
+    // Its product is bounded again, to tell when it has to come back.
+    inverse_[index_[basic_[place]]] = 1;
     factor_.erase(factor_.begin() + place);
     basic_.erase(basic_.begin() + place);
     for (size_t k = place; k < factor_.size(); ++k) {
@@ -492,20 +518,22 @@ class Pursuit {
   const bool positive_;
   std::vector<double> diag_;
   std::vector<uint8_t> open_;
-  std::vector<double> inverse_;  // of what a correlation is divided by; 0 if closed
+  std::vector<double> inverse_;  // of what a correlation is divided by; 0 where it doesn't matter
   std::vector<double> upper_;    // bounds of scores
   std::vector<double> residual_;
   const double norm_;
   double last_, error_;  // the objective, and the largest rounding error yet
   ByteRows<T>* bytes_ = nullptr;
-  bool screens_ = true, rounded_ = false;
+  bool screens_ = true, fresh_ = false, rounded_ = false;
+  double least_ = 0;
   int wasted_ = 0;
   int64_t steps_ = 0, longest_ = -1, entered_ = -1;
-  double size_ = 0, longest_length_ = 0, longest_square_ = 0;
+  double size_ = 0, longest_length_ = 0, doubtful_ = 0;
   // Of the chosen, in their order: rows, diagonal of K, ridge, products with the target.
-  std::vector<double> chosen_, diagonal_, ridge_, product_, weights_;
+  std::vector<int64_t> index_;
+  std::vector<double> diagonal_, ridge_, product_, weights_;
   std::vector<uint8_t> dependent_;
-  std::vector<int64_t> basic_;                // whose weights may differ from zero
+  std::vector<int64_t> basic_;               // whose weights may differ from zero
   std::vector<std::vector<double>> factor_;  // Cholesky, of K among them
 };
 
