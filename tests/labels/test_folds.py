@@ -199,12 +199,13 @@ def test_a_class_of_one_sample_has_no_probability_where_it_is_held_out():
 
 
 @pytest.mark.left_out
-def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_tuned_penalty_is_that_of_the_greatest_likelihood(classes):
     """Against scikit-learn with the penalty that was chosen, and the others."""
-    x, y = samples(classes=3, d=6)
+    x, y = samples(classes=classes, d=6)
     x = x + 100  # it centres
     fold = deal_folds(y)
-    found = _logistic.tuned_logistic(x, y, 3, fold)
+    found = _logistic.tuned_logistic(x, y, classes, fold)
     assert len(found.loss) == len(_logistic.GRID)
     for l2, loss in found.loss.items():
         probs = theirs(
@@ -215,6 +216,22 @@ def test_the_tuned_penalty_is_that_of_the_greatest_likelihood():
         if l2 == found.l2:
             np.testing.assert_allclose(np.exp(found.log_probs), probs, atol=5e-3)
     assert found.l2 == min(found.loss, key=found.loss.get)
+
+
+def test_two_classes_fall_back_where_they_do_not_converge(monkeypatch):
+    x, y = samples(classes=2, d=6)
+    fold = deal_folds(y)
+    found = _logistic.tuned_logistic(x, y, 2, fold)
+    fit = _logistic._two
+    monkeypatch.setattr(
+        _logistic,
+        "_two",
+        lambda *args, tol: (fit(*args, tol=tol)[0], np.zeros(5, bool)),
+    )
+    other = _logistic.tuned_logistic(x, y, 2, fold)
+    assert other.l2 == found.l2
+    np.testing.assert_allclose(other.log_probs, found.log_probs, atol=0.05)
+    assert not np.array_equal(other.log_probs, found.log_probs)
 
 
 @pytest.mark.left_out

@@ -138,6 +138,7 @@ def test_equals_jax_in_float64(name, score, positive, l2, monkeypatch):
     assert found.method == expected.method
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 1500, 5000])
 @pytest.mark.parametrize("p", [1, 2, 31, 130])
 def test_every_shape_of_block(n, p, monkeypatch):
