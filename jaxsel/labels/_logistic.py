@@ -23,6 +23,7 @@ _TOL = 1e-2
 _TWO_TOL = 1e-4  # of `fit_two`, whose steps are cheap
 _COARSER = 10  # Newton's last step squares the error
 _EXPLICIT = 256  # columns up to which Hessians of two classes are formed
+_TRIED, _OF_CLASS = 2500, 100  # samples that choose the penalty, where fits cost most
 _ENTRIES = 1 << 25  # probabilities of all penalties in memory
 
 
@@ -98,7 +99,10 @@ class Tuned(NamedTuple):
 def tuned_logistic(
     x: np.ndarray, codes: np.ndarray, n_classes: int, fold: np.ndarray
 ) -> Tuned:
-    """Train on all folds and penalties at once, and keep the likeliest penalty."""
+    """Train on all folds with each penalty, and keep the likeliest.
+
+    Where fits cost most, the penalty is chosen on evenly spaced samples.
+    """
     flat = x.reshape(len(x), -1)
     centred = flat - flat.mean(axis=0, dtype=np.float64)
     scale = float((centred * centred).sum(axis=1).mean())
@@ -106,6 +110,8 @@ def tuned_logistic(
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
     n, most = len(x), _ENTRIES // (n_classes * len(GRID))
+    if n_classes > 2 or rows.shape[1] > _EXPLICIT:
+        most = min(most, max(_TRIED, _OF_CLASS * n_classes))
     tried = np.arange(n)[:: -(-n // most)] if n > most else np.arange(n)
     by_penalty, loss = _fit(rows[tried], codes[tried], n_classes, fold[tried], GRID)
     best = int(np.argmin(loss))
