@@ -256,6 +256,10 @@ def pursue(
         floor: Stop once the objective is at most this share of the target's.
         positive: Whether weights must not be negative.
         by_length: Whether to divide correlations by the rows' lengths.
+
+    Raises:
+        ValueError: If shapes do not fit.
+        MemoryError: If the factor of the chosen rows' products does not fit memory.
     """
     n, d = rows.shape
     if target.shape != (d,) or ridge.shape != (n,) or valid.shape != (n,):
@@ -289,6 +293,8 @@ def pursue(
         ctypes.c_bool(by_length),
         *(array.ctypes.data_as(ctypes.c_void_p) for array in results),
     )
+    if status < 0:
+        raise MemoryError(f"no memory to match {n} rows by up to {budget} of them")
     norm, longest = numbers.tolist()
     return Pursued(
         *(indices, weights, objective, norm, longest),

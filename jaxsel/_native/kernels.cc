@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "exact.h"
@@ -460,6 +461,10 @@ extern "C" int32_t JaxselPursue(const void* rows, bool doubles, int64_t n, int64
                                 double* weights, double* objective, double* norm,
                                 double* longest, int32_t* steps, uint8_t* rounded) {
   const auto pursue = doubles ? Pursue<double> : Pursue<float>;
-  return pursue(rows, n, d, target, extra, valid, budget, floor, positive, nomp, indices,
-                weights, objective, norm, longest, steps, rounded);
+  try {
+    return pursue(rows, n, d, target, extra, valid, budget, floor, positive, nomp, indices,
+                  weights, objective, norm, longest, steps, rounded);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
 }

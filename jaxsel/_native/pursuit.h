@@ -17,21 +17,21 @@
 
 namespace {
 
-#define JAXSEL_DOT(NAME, TYPE)                                             \
-  JAXSEL_CLONES double NAME(const TYPE* x, const double* y, int64_t d) {   \
-    constexpr int kLanes = 16;                                             \
-    double lanes[kLanes] = {}, sum = 0;                                    \
-    int64_t j = 0;                                                         \
-    for (; j + kLanes <= d; j += kLanes) {                                 \
-      for (int lane = 0; lane < kLanes; ++lane) {                          \
-        lanes[lane] += double(x[j + lane]) * y[j + lane];                  \
-      }                                                                    \
-    }                                                                      \
-    for (; j < d; ++j) sum += double(x[j]) * y[j];                         \
-    for (int half = kLanes / 2; half; half /= 2) {                         \
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half]; \
-    }                                                                      \
-    return sum + lanes[0];                                                            \
+#define JAXSEL_DOT(NAME, TYPE)                                                     \
+  JAXSEL_CLONES double NAME(const TYPE* x, const double* y, int64_t d) {           \
+    constexpr int kLanes = 16;                                                     \
+    double lanes[kLanes] = {}, sum = 0;                                            \
+    int64_t j = 0;                                                                 \
+    for (; j + kLanes <= d; j += kLanes) {                                         \
+      for (int lane = 0; lane < kLanes; ++lane) {                                  \
+        lanes[lane] += double(x[j + lane]) * y[j + lane];                          \
+      }                                                                            \
+    }                                                                              \
+    for (; j < d; ++j) sum += double(x[j]) * y[j];                                 \
+    for (int half = kLanes / 2; half; half /= 2) {                                 \
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];   \
+    }                                                                              \
+    return sum + lanes[0];                                                         \
   }
 JAXSEL_DOT(DotOfFloats, float)
 JAXSEL_DOT(DotOfDoubles, double)
@@ -237,7 +237,7 @@ class Pursuit {
   Pursuit(const T* rows, int64_t n, int64_t d, const double* target, const double* extra,
           const uint8_t* valid, bool positive, bool nomp)
       : rows_(rows), n_(n), d_(d), target_(target), extra_(extra), positive_(positive),
-        diag_(n), open_(n), inverse_(n), upper_(n), residual_(target, target + d),
+        diag_(n), open_(n), scale_(n), upper_(n), residual_(target, target + d),
         norm_(Dot(target, target, d)), last_(norm_), error_(kEps * std::sqrt(norm_)) {
     std::vector<double> wide(d);
     for (int64_t i = 0; i < n; ++i) {
@@ -245,7 +245,7 @@ class Pursuit {
       diag_[i] = Dot(wide.data(), wide.data(), d);
       open_[i] = valid[i] && diag_[i] > 0 && std::isfinite(diag_[i]);
       if (valid[i] && diag_[i] > longest_length_) longest_length_ = diag_[i];
-      if (open_[i]) inverse_[i] = nomp ? 1 / std::sqrt(diag_[i]) : 1;
+      if (open_[i]) scale_[i] = nomp ? 1 / std::sqrt(diag_[i]) : 1;
     }
   }
 
@@ -263,7 +263,6 @@ class Pursuit {
       const int64_t j = Next(&size);
       if (j < 0) return kExhausted;
       if (!Choose(j, size)) continue;
-      std::copy(weights_.begin(), weights_.end(), weights);
       if (!Fits()) return kPrecision;
       indices[t] = static_cast<int32_t>(j);
       std::copy(weights_.begin(), weights_.end(), weights);
@@ -293,7 +292,7 @@ class Pursuit {
   // Bounds all scores with the residual.
   void Screen() {
     if (fresh_) return;
-    least_ = bytes_->Bound(residual_.data(), inverse_.data(), positive_, upper_.data());
+    least_ = bytes_->Bound(residual_.data(), scale_.data(), positive_, upper_.data());
     fresh_ = true;
   }
 
@@ -303,7 +302,7 @@ class Pursuit {
     int64_t best = -1, count = 0;
     double most = 0;
     const auto consider = [&](int64_t i) {
-      const double exact = Size(i), score = exact * inverse_[i];
+      const double exact = Size(i), score = exact * scale_[i];
       ++count;
       if (score > most && Passes(i, exact)) most = score, best = i, *size = exact;
     };
@@ -324,7 +323,7 @@ class Pursuit {
 
   // Adds a candidate to the chosen ones, unless it lies in the span of the basic ones.
   bool Choose(int64_t j, double size) {
-    open_[j] = 0, inverse_[j] = 0;
+    open_[j] = 0, scale_[j] = 0;
     const T* row = rows_ + j * d_;
     index_.resize(steps_), diagonal_.resize(steps_), ridge_.resize(steps_), product_.resize(steps_);
     weights_.resize(steps_), dependent_.assign(steps_ + 1, 0);
@@ -475,7 +474,7 @@ class Pursuit {
     row.push_back(std::sqrt(pivot));
     factor_.push_back(std::move(row));
     basic_.push_back(c);
-    inverse_[index_[c]] = 0;
+    scale_[index_[c]] = 0;
     entered_ = c;
     return true;
   }
@@ -483,7 +482,7 @@ class Pursuit {
   // Takes an atom out of the factor; rotations make the rows below triangular again.
   void Leave(size_t place) {
     // Its product is bounded again, to tell when it has to come back.
-    inverse_[index_[basic_[place]]] = 1;
+    scale_[index_[basic_[place]]] = 1;
     factor_.erase(factor_.begin() + place);
     basic_.erase(basic_.begin() + place);
     for (size_t k = place; k < factor_.size(); ++k) {
@@ -518,8 +517,8 @@ class Pursuit {
   const bool positive_;
   std::vector<double> diag_;
   std::vector<uint8_t> open_;
-  std::vector<double> inverse_;  // of what a correlation is divided by; 0 where it doesn't matter
-  std::vector<double> upper_;    // bounds of scores
+  std::vector<double> scale_;  // of correlations in scores; 0 if closed, or basic
+  std::vector<double> upper_;  // bounds of scores
   std::vector<double> residual_;
   const double norm_;
   double last_, error_;  // the objective, and the largest rounding error yet
