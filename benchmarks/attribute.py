@@ -176,17 +176,10 @@ def methods(recipe: attribute.Recipe, data: Data) -> list[Method]:
             recipe, *data, key=KEY(run), seeds=5, reduce=None
         )
 
-    def metagradient(run: int, weights: np.ndarray | None = None) -> Any:
+    def metagradient(run: int, drops: int = 0) -> Any:
         return attribute.metagradient(
-            recipe, *data, key=KEY(run), weights=weights, reduce=None
+            recipe, *data, key=KEY(run), drops=drops, reduce=None
         )
-
-    def smoothed(run: int) -> np.ndarray:
-        rng = np.random.default_rng(0)  # subsets that score nothing
-        weights = np.ones((8, TRAIN), np.float32)
-        weights[:, : round(TRAIN * DROPPED)] = 0
-        drops = rng.permuted(weights, axis=1)
-        return np.sum([metagradient(run, drop).values for drop in drops], axis=0)
 
     def nearest(run: int) -> Any:
         return jaxsel.knn_shapley(*data, k=5, reduce=None)
@@ -198,7 +191,7 @@ def methods(recipe: attribute.Recipe, data: Data) -> list[Method]:
         Method("`network_influence`", influence, True),
         Method("`network_influence(seeds=5)`", influences, True),
         Method("`metagradient`", metagradient, True),
-        Method("`metagradient`, mean at 8 random drops of 5 %", smoothed, True),
+        Method("`metagradient(drops=8)`", lambda run: metagradient(run, 8), True),
     ]
 
 

@@ -94,6 +94,27 @@ def test_other_outputs_the_mean_and_several_runs(output):
     assert int(rows.count) == 3
 
 
+def test_random_drops_are_averaged():
+    recipe = of(OPTIMIZERS["momentum"])
+    options = {"key": KEY, "reduce": None}
+    with jax.enable_x64(True):
+        kept = np.asarray(_metagradient._kept(KEY, cases.N, 3, 0.25))
+        each = [
+            attribute.metagradient(
+                recipe, *wide(), weights=row.astype(float), **options
+            )
+            for row in kept
+        ]
+        mean = attribute.metagradient(
+            recipe, *wide(), drops=3, drop_share=0.25, **options
+        )
+    assert (kept.sum(axis=1) == round(0.75 * cases.N)).all()
+    assert len(np.unique(kept, axis=0)) == 3
+    right = np.mean([values.values for values in each], axis=0)
+    np.testing.assert_allclose(mean.values, right, rtol=1e-8, atol=1e-12)
+    assert "drops=3 of 0.25" in mean.method
+
+
 def test_one_step_in_closed_form():
     """One step from 0 with all samples: its derivative is the samples' gradients."""
     line = (lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: (x @ w)[:, None])
@@ -147,6 +168,9 @@ def test_near_root():
         ({"seeds": 0}, ValueError, "seeds must be at least 1"),
         ({"segments": 17}, ValueError, "segments must be at most 16"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
+        ({"drops": -1}, ValueError, "drops must be at least 0"),
+        ({"drop_share": 1}, ValueError, "drop_share must be below 1, got 1"),
+        ({"drop_share": 0}, ValueError, "drop_share must be finite and above zero"),
         (
             {"weights": np.ones(3)},
             ValueError,
