@@ -34,6 +34,7 @@ LEARNERS = [
 # Pytrees, and what may be a number or an array.
 UNSHAPED = {
     "match.pursue": {"target", "l2"},
+    "attribute.gauss_newton": {"params"},
     "attribute.in_run_step": {"params", "examples", "targets", "step"},
 }
 # Their arrays have no axis in common.

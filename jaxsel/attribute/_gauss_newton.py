@@ -96,7 +96,7 @@ def gauss_newton(
         values, pull = jax.vjp(lambda flat: outputs(flat, x), flat)
         derivatives = jax.vmap(pull)(jnp.eye(values.size, dtype=values.dtype))[0]
         squares, vectors = jnp.linalg.eigh(jax.hessian(loss)(values, y))
-        roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))
+        roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))[None]
         return _Sample(
             pull(jax.grad(loss)(values, y))[0],
             _product(roots[:, 1 if classes else 0 :].T, derivatives),
@@ -164,7 +164,7 @@ class _Chunks:
             strips, least = carry
             x, y, real = chunk
             samples = self.function(x, y)
-            roots = (samples.roots * real[:, None, None]).reshape(-1, size)
+            roots = jnp.where(real[:, None, None], samples.roots, 0).reshape(-1, size)
             strips = [
                 strip + _product(roots[:, cut : cut + width].T, roots[:, cut:])
                 for strip, cut in zip(strips, cuts, strict=True)

@@ -50,7 +50,7 @@ sizes = st.integers(1, 24).flatmap(
         st.lists(st.integers(-2, 2), min_size=n, max_size=n)
         | st.lists(st.integers(-LARGE, LARGE), min_size=n, max_size=n),
         st.integers(1, n),
-        st.integers(0, 2**64),
+        st.integers(0, 2**64 - 1),
     )
 )
 
