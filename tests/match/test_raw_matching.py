@@ -22,6 +22,9 @@ def way(request, monkeypatch):
     return request.param
 
 
+in_jax = pytest.mark.parametrize("way", ["jax"], indirect=True)
+
+
 def table(name):
     rng = np.random.default_rng(7)
     x = rng.normal(size=(N, P))
@@ -187,6 +190,7 @@ def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options)
     np.testing.assert_allclose(choice.weights, expected.weights, atol=1e-3 * most)
 
 
+@in_jax
 @pytest.mark.parametrize("progress", [False, True])
 def test_files_and_bars_continue_in_float64_too(progress):
     pool, target = _unlike(3)
@@ -228,6 +232,7 @@ def test_a_strict_match_stops_at_the_first_doubt():
     assert len(strict) < int(strict.steps) < K
 
 
+@in_jax
 @pytest.mark.parametrize(("tol", "reason"), [(1e-3, TOLERANCE), (9e-4, PRECISION)])
 def test_a_tolerance_of_float32_is_reached_in_float32(tol, reason):
     rng = np.random.default_rng(0)
@@ -238,6 +243,7 @@ def test_a_tolerance_of_float32_is_reached_in_float32(tol, reason):
     assert strict.reasons == REASONS[reason]
 
 
+@in_jax
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize("score", cases.SCORES)
 @pytest.mark.parametrize("form", ["rows", "columns"])
