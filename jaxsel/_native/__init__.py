@@ -279,19 +279,19 @@ def pursue(
     indices, weights = np.zeros(budget, np.int32), np.zeros(budget)
     objective = np.full(budget, np.nan)
     numbers, steps, rounded = np.zeros(2), np.zeros(1, np.int32), np.zeros(1, np.uint8)
-    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in operands]
     results = (indices, weights, objective, numbers[:1], numbers[1:], steps, rounded)
+    pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*operands, *results)]
     status = _library(LIBRARY).JaxselPursue(
         pointers[0],
         ctypes.c_bool(operands[0].dtype == np.float64),
         ctypes.c_int64(n),
         ctypes.c_int64(d),
-        *pointers[1:],
+        *pointers[1:4],
         ctypes.c_int64(budget),
         ctypes.c_double(floor),
         ctypes.c_bool(positive),
         ctypes.c_bool(by_length),
-        *(array.ctypes.data_as(ctypes.c_void_p) for array in results),
+        *pointers[4:],
     )
     if status < 0:
         raise MemoryError(f"no memory to match {n} rows by up to {budget} of them")

@@ -17,24 +17,8 @@
 
 namespace {
 
-#define JAXSEL_DOT(NAME, TYPE)                                                     \
-  JAXSEL_CLONES double NAME(const TYPE* x, const double* y, int64_t d) {           \
-    constexpr int kLanes = 16;                                                     \
-    double lanes[kLanes] = {}, sum = 0;                                            \
-    int64_t j = 0;                                                                 \
-    for (; j + kLanes <= d; j += kLanes) {                                         \
-      for (int lane = 0; lane < kLanes; ++lane) {                                  \
-        lanes[lane] += double(x[j + lane]) * y[j + lane];                          \
-      }                                                                            \
-    }                                                                              \
-    for (; j < d; ++j) sum += double(x[j]) * y[j];                                 \
-    for (int half = kLanes / 2; half; half /= 2) {                                 \
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];   \
-    }                                                                              \
-    return sum + lanes[0];                                                         \
-  }
-JAXSEL_DOT(DotOfFloats, float)
-JAXSEL_DOT(DotOfDoubles, double)
+JAXSEL_SUM(DotOfFloats, float, double, a * b)
+JAXSEL_SUM(DotOfDoubles, double, double, a * b)
 
 inline double Dot(const float* x, const double* y, int64_t d) { return DotOfFloats(x, y, d); }
 inline double Dot(const double* x, const double* y, int64_t d) { return DotOfDoubles(x, y, d); }

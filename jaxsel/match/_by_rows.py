@@ -15,7 +15,6 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxsel import _native
-from jaxsel._devices.typed import finfo
 from jaxsel._inputs.checks import widen
 from jaxsel.gradients import Gradient, Oracle
 
@@ -58,7 +57,7 @@ def by_rows(
     extra: np.ndarray,
     valid: np.ndarray,
     tol: float,
-    dtype: Any,
+    widest: Any,
     positive: bool,
     score: str,
     **_: Any,
@@ -71,7 +70,7 @@ def by_rows(
     Args:
         oracle: The candidates.
         target: The gradient to match, `[p]`.
-        dtype: The result's type.
+        widest: The result's type, where the rows are float64; else it is float32.
         size: How many to choose at most.
         l2: Weight of `‖w‖²`.
         extra: Ridge added to `l2` for each candidate, `[n]`.
@@ -89,7 +88,7 @@ def by_rows(
         l2 + extra,
         valid,
         budget=size,
-        floor=max(tol**2, FLOOR * finfo(np.float64).eps),
+        floor=max(tol**2, FLOOR * np.finfo(np.float64).eps),
         positive=positive,
         by_length=score == "nomp",
     )
@@ -97,9 +96,10 @@ def by_rows(
     indices, weights = np.zeros(size, np.int32), np.zeros(size)
     indices[: len(kept)] = pursued.indices[kept]
     weights[: len(kept)] = pursued.weights[kept]
-    limits = finfo(dtype)
-    fits = pursued.norm == 0 or limits.tiny <= pursued.norm <= limits.max
-    fits &= pursued.longest <= limits.max
+    dtype = widest if rows.dtype == np.float64 else np.float32
+    least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
+    fits = pursued.norm == 0 or least <= pursued.norm <= most
+    fits &= pursued.longest <= most
     with np.errstate(over="ignore"):
         arrays: dict[str, Any] = {
             "indices": indices,

@@ -93,9 +93,3 @@ def precision_of(candidates: Any) -> float:
     dtype = getattr(candidates, "dtype", np.float64)
     is_narrow = jnp.issubdtype(dtype, jnp.floating) and dtype != np.float64
     return finfo(jnp.float32 if is_narrow else jnp.float64).eps
-
-
-def result_type(candidates: Any) -> Any:
-    """Return the type of a result for candidates: float64 if they have it, and JAX."""
-    is_wide = precision_of(candidates) == finfo(jnp.float64).eps
-    return jnp.result_type(float) if is_wide else jnp.float32

@@ -23,7 +23,6 @@ from ._float64 import (
     narrowed,
     precision_of,
     repeats,
-    result_type,
     widened,
 )
 from ._host_loop import on_host
@@ -148,7 +147,7 @@ def omp(
     tol = check_positive("tol", tol, zero=True)
     precise = max(tol, 4 * precision_of(candidates))
     if not progress and applies(candidates, target, score, penalty, mesh):
-        compiled = functools.partial(by_rows, dtype=result_type(candidates))
+        compiled = functools.partial(by_rows, widest=jnp.result_type(float))
         with jax.enable_x64(True):
             match, _ = _match(
                 candidates, target, budget, tol=precise, compiled=compiled, **rule
