@@ -21,8 +21,10 @@ from jax._src.interpreters import mlir
 jax.config.update("jax_num_cpu_devices", 8)
 # Compiling takes most of the time: half of it goes to LLVM's optimisations, half of the
 # rest to fused loops. Give XLA_FLAGS, be it empty, to test the code that users run.
-if "XLA_FLAGS" not in os.environ:
-    os.environ["XLA_FLAGS"] = _plain = "--xla_backend_optimization_level=0"
+_plain = "--xla_backend_optimization_level=0"
+# A worker of xdist inherits what its controller has set, and that is not a user's.
+if os.environ.get("XLA_FLAGS", _plain) == _plain:
+    os.environ["XLA_FLAGS"] = _plain
     if jax.__version_info__ < (0, 12):  # XLA ends the process at a flag it has not
         os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
     jax.jit(lambda x: x + 1)(0)  # reads them; SPU's own XLA is older

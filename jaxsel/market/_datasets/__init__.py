@@ -1,0 +1,1 @@
+"""Owners as wholes: values and a purchase from one vector of each."""

@@ -1,0 +1,1 @@
+"""Experimental design: samples to buy for predictions."""

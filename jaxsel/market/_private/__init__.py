@@ -1,0 +1,1 @@
+"""Values across owners from sums of counts with noise."""

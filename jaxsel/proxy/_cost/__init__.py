@@ -1,0 +1,1 @@
+"""The cost of a secure run, counted from a manifest."""

@@ -1,0 +1,1 @@
+"""Attacks on a proxy, and what a choice opens."""

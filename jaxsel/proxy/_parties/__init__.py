@@ -1,0 +1,1 @@
+"""The parties of a selection in phases, and their messages."""

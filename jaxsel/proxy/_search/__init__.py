@@ -1,0 +1,1 @@
+"""Search among schedules of phases."""

@@ -1,0 +1,1 @@
+"""A proxy's emulators and its training, ex vivo and in vivo."""
