@@ -16,7 +16,7 @@ from jaxsel.market import (
     private_values,
     sum_counts,
 )
-from jaxsel.market._privacy import privacy_epsilon
+from jaxsel.market._private._privacy import privacy_epsilon
 
 EPSILONS = (0.1, 1.0, 10.0)
 _CLASSES = 10

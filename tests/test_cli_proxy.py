@@ -18,12 +18,12 @@ from jaxsel.proxy import (
     ProbeSpec,
     Rehearsal,
     Spec,
-    _choice_cost,
     _manifest,
     check_engine,
     manifest,
     probe_manifest,
 )
+from jaxsel.proxy._cost import _choice as _choice_cost
 
 SIZES = {"layers": 3, "heads": 4, "head_width": 8, "hidden": 32, "length": 16}
 MANIFESTS = {

@@ -33,6 +33,12 @@ ROOMS = (
 )
 """In order: each imports from those before it only. `cli` is `_cli` with its faces."""
 
+INNER_ROOMS = {
+    "proxy": ("training", "cost", "parties", "leakage", "search"),
+    "market": ("datasets", "design", "private"),
+}
+"""In order: each imports from those before it, and from files beside them, only."""
+
 PRIVATE_IMPORTS = 9
 """Statements that import what is private to another room: may fall, must not rise."""
 
@@ -192,6 +198,23 @@ def test_rooms_import_from_rooms_before_them():
         if place.get(room(found.name), -1) > place.get(room_of(found.file), len(ROOMS))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_inner_rooms_import_from_inner_rooms_before_them():
+    for name, inner in INNER_ROOMS.items():
+        folder = ROOT / "jaxsel" / name
+        place = {f"_{part}": i for i, part in enumerate(inner)}
+        folders = {init.parent.name for init in folder.glob("_*/__init__.py")}
+        assert folders == {*place}
+        wrong = [
+            str(found)
+            for file in files(folder)
+            if file.name != "__init__.py"
+            for found in imports_of(file, ast.walk)
+            if found.name[:2] == ("jaxsel", name)
+            and place.get(found.name[2], -1) > place.get(file.parent.name, -1)
+        ]
+        assert not wrong, "\n".join(wrong)
 
 
 def test_floors_of_the_docs_are_those_of_the_imports():

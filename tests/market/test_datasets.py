@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize, nnls
 
 from jaxsel import market
-from jaxsel.market._subsets import match_masks, match_subsets
+from jaxsel.market._datasets._subsets import match_masks, match_subsets
 
 
 def draw(n=6, d=9, seed=0):

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxsel.market import _privacy
-from jaxsel.market._privacy import discrete_gaussian, noise_variance, privacy_epsilon
+from jaxsel.market._private import _privacy
+from jaxsel.market._private._privacy import (
+    discrete_gaussian,
+    noise_variance,
+    privacy_epsilon,
+)
 
 
 def pmf(variance, reach=None):

@@ -20,7 +20,7 @@ from jaxsel.market import (
     ask_values,
     private_values,
 )
-from jaxsel.market._limits import largest_delta
+from jaxsel.market._private._limits import largest_delta
 
 from .value_cases import (
     DATA,

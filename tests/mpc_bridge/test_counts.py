@@ -7,7 +7,7 @@ from parties import both
 from proxy.random_proxies import small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import _primitives as primitives
+from jaxsel.proxy._cost import _primitives as primitives
 
 SAMPLES = 2
 LENGTHS = (2, 3, 8, 33, 128)

@@ -26,9 +26,9 @@ from jaxsel.proxy import (
     manifest,
     probe_manifest,
 )
-from jaxsel.proxy._cheetah import switched
-from jaxsel.proxy._choosing import _compared, _opened, _padded, switches
-from jaxsel.proxy._quickselect import quickselect
+from jaxsel.proxy._cost._cheetah import switched
+from jaxsel.proxy._cost._choosing import _compared, _opened, _padded, switches
+from jaxsel.proxy._leakage._quickselect import quickselect
 from mpc_bridge import Ledger, choose, share_proxy
 from mpc_bridge._programs import Above, Highest
 from mpc_bridge.engines import Program, Unseen

@@ -25,7 +25,7 @@ from jaxsel.proxy import (
     schedule,
     with_bounds,
 )
-from jaxsel.proxy._choosing import chosen
+from jaxsel.proxy._cost._choosing import chosen
 from mpc_bridge import Result, _calibrate, _estimate
 from mpc_bridge._calibrate import Calibration, Line, calibrate
 from mpc_bridge._config import ConfigError, Link, Session, read_config

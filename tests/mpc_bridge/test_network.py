@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxsel.proxy._choosing import switches
+from jaxsel.proxy._cost._choosing import switches
 from mpc_bridge._network import draw, network, route
 from mpc_bridge._programs import Switched
 from mpc_bridge.engines._operand import Operand

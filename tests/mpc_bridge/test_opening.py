@@ -135,7 +135,7 @@ def test_nothing_but_the_bit_of_a_boolean_is_sent(protocol):
 def test_an_opening_sends_what_is_counted(engine, values, size):
     from spu_parties import KINDS
 
-    from jaxsel.proxy._choosing import _opened
+    from jaxsel.proxy._cost._choosing import _opened
 
     kind, sent = KINDS[engine], []
     _, shares = shares_of(kind.protocol, values, kind.ring)

@@ -15,7 +15,6 @@ from jaxsel.proxy import (
     Manifest,
     Proxy,
     Spec,
-    _build,
     _exvivo,
     _observe,
     emulate,
@@ -26,9 +25,10 @@ from jaxsel.proxy import (
     score,
     with_bounds,
 )
-from jaxsel.proxy._build import embedder, exactly
-from jaxsel.proxy._heads import gradient_importance, weight_importance
 from jaxsel.proxy._probe import Probe
+from jaxsel.proxy._training import _build
+from jaxsel.proxy._training._build import embedder, exactly
+from jaxsel.proxy._training._heads import gradient_importance, weight_importance
 from jaxsel.proxy.families import ATTENTIONS, NORMS, SECURE_SCORES
 
 N, L, H, HEADS = 40, 8, 16, 4

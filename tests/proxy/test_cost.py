@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 from small_manifests import SMALL, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import Spec, _primitives as primitives
+from jaxsel.proxy import Spec
+from jaxsel.proxy._cost import _primitives as primitives
 
 # One block with its head: hidden 384, 128 rows, 12 heads of 32.
 BLOCK = {

@@ -8,13 +8,13 @@ import pytest
 from jaxsel import proxy
 from jaxsel.proxy import (
     Spec,
-    _disclosures,
     choice_warnings,
     compare_pools,
     out_of_bounds,
     probe_manifest,
     row_digests,
 )
+from jaxsel.proxy._leakage import _disclosures
 from jaxsel.proxy._manifest import FixedPoint
 
 PROBE = probe_manifest(width=10, n_classes=2)

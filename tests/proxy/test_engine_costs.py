@@ -7,13 +7,8 @@ import pytest
 from small_manifests import SMALL, small_manifests
 
 from jaxsel import proxy
-from jaxsel.proxy import (
-    Network,
-    Spec,
-    _cheetah as cheetah,
-    owned_schedule,
-    schedule,
-)
+from jaxsel.proxy import Network, Spec, owned_schedule, schedule
+from jaxsel.proxy._cost import _cheetah as cheetah
 
 ENGINES = ("crypten", "spu-cheetah", "spu-aby3")
 PROBE = proxy.probe_manifest(width=384, n_classes=2)

@@ -21,7 +21,7 @@ from random_proxies import SMALL, places, random_proxy
 
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Manifest, Spec, _manifest
-from jaxsel.proxy._schedule import trace
+from jaxsel.proxy._cost._schedule import trace
 from jaxsel.proxy.families import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -325,7 +325,8 @@ def test_the_family_of_the_guide_is_whole(monkeypatch):
 
 def test_no_interpreter_names_a_family():
     """Only the tables do, the specification's defaults, and the papers' ablations."""
-    from jaxsel.proxy import _fold, _forward, _ring, _schedule, _shapes, _steps
+    from jaxsel.proxy import _fold, _forward, _ring, _shapes, _steps
+    from jaxsel.proxy._cost import _schedule
 
     for module in (_fold, _forward, _ring, _schedule, _shapes, _steps):
         strings = {

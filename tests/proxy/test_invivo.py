@@ -19,7 +19,7 @@ from jaxsel.proxy import (
     refit_score,
     tune,
 )
-from jaxsel.proxy._invivo import ProxyLoss
+from jaxsel.proxy._training._invivo import ProxyLoss
 
 KEY = jax.random.key(0)
 

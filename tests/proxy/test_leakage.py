@@ -16,8 +16,6 @@ from jaxsel.proxy import (
     Published,
     Samples,
     Spec,
-    _attacked,
-    _leakage,
     declare,
     expected_leakage,
     fit_probe,
@@ -25,7 +23,8 @@ from jaxsel.proxy import (
     leakage_by_phase,
     probe_manifest,
 )
-from jaxsel.proxy._attacks import _Moments, attack, fit_levels
+from jaxsel.proxy._leakage import _attacked, _leakage
+from jaxsel.proxy._leakage._attacks import _Moments, attack, fit_levels
 from jaxsel.proxy._probe import Probe
 
 N, D = 500, 6

@@ -20,7 +20,6 @@ from jaxsel.proxy import (
     Samples,
     Spec,
     Training,
-    _proxy_maker,
     draw_bootstrap,
     embed,
     joint_key,
@@ -28,7 +27,8 @@ from jaxsel.proxy import (
     select,
     with_bounds,
 )
-from jaxsel.proxy._proxy_maker import ProxyMaker
+from jaxsel.proxy._parties import _proxy_maker
+from jaxsel.proxy._parties._proxy_maker import ProxyMaker
 
 N, BUDGET = 200, 40
 KEY = jax.random.key(3)

@@ -27,7 +27,7 @@ from jaxsel.proxy import (
     search_schedule,
     select,
 )
-from jaxsel.proxy._models import MODELS
+from jaxsel.proxy._cost._models import MODELS
 
 LINK = Network(bandwidth=1e8, latency=0.05)
 M, RUNS, POOL_SIZE, BUDGET = 200, 4, 4000, 800
@@ -361,7 +361,7 @@ def test_a_training_that_diverges_keeps_what_it_had():
 @pytest.mark.slow
 def test_a_rehearsal_resumes_and_grows(little, monkeypatch):
     folder, found = little
-    from jaxsel.proxy import _rehearsal
+    from jaxsel.proxy._search import _rehearsal
 
     with pytest.raises(ValueError, match="checkpoint"):
         rehearsed(folder=folder, labels=(CLASSES + 1) % 3)

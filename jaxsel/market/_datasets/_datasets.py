@@ -12,16 +12,16 @@ import numpy.typing as npt
 from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel.value import as_utility, estimate_semivalue
 
-from ._dataset_inputs import (
+from ._inputs import (
     check_counts,
     check_names,
     check_terms,
     check_vectors,
     in_curvature,
 )
-from ._dataset_values import DatasetValues
 from ._matching_game import MOST, Constraint, Game, owen, shapley
 from ._purchase import Terms, buy_exactly, buy_greedily
+from ._values import DatasetValues
 
 _ORDERS = 64  # of more than 20 owners, for standard errors over targets
 

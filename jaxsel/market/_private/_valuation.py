@@ -26,12 +26,12 @@ from jaxsel._files.wire import (
 from jaxsel._inputs.checks import check_choice, check_count, check_same_length
 from jaxsel._inputs.show import brief
 from jaxsel.filter import Counted
+from jaxsel.market._names import check_owner
+from jaxsel.market._request import FORMAT
+from jaxsel.market._schema import Schema
 from jaxsel.neighbors import METRICS
 
-from ._names import check_owner
 from ._privacy import privacy_epsilon
-from ._request import FORMAT
-from ._schema import Schema
 
 FEWEST = 3
 """Owners that must be left for sums to hide what each of them has."""

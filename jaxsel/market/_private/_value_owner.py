@@ -19,12 +19,12 @@ from jaxsel._inputs.checks import check_choice, check_features
 from jaxsel._inputs.frames import in_order, names_of
 from jaxsel._results.types import Reduce, Values
 from jaxsel.filter import Counted, Keys, Revealed, SecureClient, Shares
+from jaxsel.market._request import FORMAT
+from jaxsel.market._schema import as_labels
 from jaxsel.value import threshold_counts, threshold_knn_shapley
 
 from ._limits import MAX_EPSILON, MAX_VAL, PrivacyBudget, check_limits
 from ._privacy import discrete_gaussian
-from ._request import FORMAT
-from ._schema import as_labels
 from ._spent import Spent
 from ._valuation import FEWEST, CountSums, Survivors, Valuation, names_in
 

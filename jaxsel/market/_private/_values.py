@@ -18,10 +18,10 @@ from jaxsel._inputs.checks import (
 from jaxsel._inputs.frames import names_of
 from jaxsel._results.types import Values
 from jaxsel.filter import Counted, Keys, Revealed, Shares, open_sum
+from jaxsel.market._schema import Schema, as_labels, kind_of
 from jaxsel.neighbors import Metric
 
 from ._privacy import noise_variance
-from ._schema import Schema, as_labels, kind_of
 from ._valuation import FEWEST, CountSums, Valuation
 from ._value_owner import ValueOwner
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from jaxsel._inputs.checks import check_count, check_positive
 from jaxsel._inputs.show import brief
+from jaxsel.proxy._manifest import Manifest
 
 from ._choosing import outside_count
-from ._manifest import Manifest
 from ._models import MODELS
 from ._operands import Operation
 from ._schedule import schedule

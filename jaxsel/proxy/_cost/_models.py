@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable
 
 from jaxsel._inputs.show import brief
+from jaxsel.proxy._manifest import Manifest
 
 from . import _aby3, _cheetah
-from ._manifest import Manifest
 from ._operands import Operation
 from ._schedule import Operations, owned_schedule
 from ._traffic import EngineName, Traffic

@@ -6,11 +6,11 @@ import dataclasses
 import math
 
 from jaxsel._inputs.show import brief
+from jaxsel.proxy.families._place import Kind, Shape
 
 from . import _primitives as primitives
 from ._primitives import Count
 from ._shaped import N, broadcast
-from .families._place import Kind, Shape
 
 COALESCED = 4096
 """Numbers a sample that an operand may have for `Operation.coalesced`."""

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from jaxsel.proxy.families._place import Call, Kind, Shape
+
 from ._shaped import Shaped, broadcast, outcome
-from .families._place import Call, Kind, Shape
 
 Note = Callable[[Kind, Shape, int | None], None]
 """Gets "scale", "share" or "zero", the shape, and the owner's rank or None."""

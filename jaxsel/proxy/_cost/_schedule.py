@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ._manifest import Manifest
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._steps import run_steps, steps
+from jaxsel.proxy.families._place import Call, Kind, Run, Shape, Shapes, SharedInputs
+
 from ._operands import Operation as Operation
 from ._owned import Owned, cat as cat_owned, result_of
 from ._shaped import N, Shaped, cat, outcome
-from ._steps import run_steps, steps
-from .families._place import Call, Kind, Run, Shape, Shapes, SharedInputs
 
 MODEL_OWNER, DATA_OWNER = 0, 1
 """Ranks."""

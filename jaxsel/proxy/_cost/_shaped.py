@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any, Self
 
-from .families._place import Call, Shape
+from jaxsel.proxy.families._place import Call, Shape
 
 N = -1
 """Stands for the samples of a batch, in front."""

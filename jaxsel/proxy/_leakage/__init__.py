@@ -1,1 +1,1 @@
-"""Attacks on a proxy, and what a choice opens."""
+"""Attacks on a proxy, before and after a choice, and warnings."""

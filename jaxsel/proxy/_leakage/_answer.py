@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._inputs.checks import check_features, check_finite, check_same_length
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._monotonicity import monotonicity
 
 from ._attacked import (
     attacked_features,
@@ -17,8 +19,6 @@ from ._attacked import (
     standardised,
 )
 from ._attacks import Surrogate
-from ._manifest import Manifest
-from ._monotonicity import monotonicity
 from ._recovery import Leakage, Recovery
 
 FEWEST = 2

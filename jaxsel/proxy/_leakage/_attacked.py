@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._inputs.checks import check_choice, check_count
+from jaxsel.proxy._manifest import Manifest
 
 from ._attacks import Surrogate, attack
-from ._manifest import Manifest
 from ._recovery import Recovery
 
 Leak = Literal["rank", "set"]

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._manifest import Manifest
-from ._probe import Probe, initial_probe
-from .families._score_exact import entropy, margin
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._probe import Probe, initial_probe
+from jaxsel.proxy.families._score_exact import entropy, margin
 
 Readout = Literal["linear", "square", "entropy", "margin"]
 

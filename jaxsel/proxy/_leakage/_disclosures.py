@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from jaxsel._inputs.checks import check_choice, check_count, check_same_length
 from jaxsel._inputs.show import brief
+from jaxsel.proxy._manifest import Manifest
 
 from ._leakage import is_linear_probe
-from ._manifest import Manifest
 
 ENOUGH = 8
 """Samples a weight from which the chosen set alone gives a linear probe away.

@@ -21,6 +21,13 @@ from jaxsel._inputs.checks import (
     check_same_length,
 )
 from jaxsel.models import Target
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._monotonicity import monotonicity
+from jaxsel.proxy._parties._data_owner import DataOwner
+from jaxsel.proxy._parties._plan import Samples
+from jaxsel.proxy._parties._proxy_maker import Prepared
+from jaxsel.proxy._probe import Probe, initial_probe
+from jaxsel.proxy._proxy import Proxy
 
 from ._attacked import (
     Leak,
@@ -30,13 +37,6 @@ from ._attacked import (
     standardised,
 )
 from ._attacks import Readout, Surrogate, readout_of, score_outputs
-from ._data_owner import DataOwner
-from ._manifest import Manifest
-from ._monotonicity import monotonicity
-from ._plan import Samples
-from ._probe import Probe, initial_probe
-from ._proxy import Proxy
-from ._proxy_maker import Prepared
 from ._quickselect import declare
 from ._recovery import Leakage, Recovery
 

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Literal
 
 from jaxsel._inputs.show import brief
-
-from ._cost import markdown
+from jaxsel.proxy._cost._cost import markdown
 
 RECOVERED, IN_PART = 0.9, 0.5
 """Rank correlations from which a proxy counts as recovered, or in part."""

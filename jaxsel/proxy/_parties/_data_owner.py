@@ -12,14 +12,14 @@ import numpy.typing as npt
 from jaxsel._inputs.chunk import take_rows_at
 from jaxsel._inputs.show import brief
 from jaxsel.models import Target, Tokens
+from jaxsel.proxy._choose import choose
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._proxy import Proxy
+from jaxsel.proxy._training._build import proxy_inputs
 
 from ._bootstrap import draw_bootstrap
-from ._build import proxy_inputs
-from ._choose import choose
-from ._manifest import Manifest
 from ._messages import Bootstrap, Offer, Plan, check_labels
 from ._plan import Samples, check_inputs
-from ._proxy import Proxy
 
 
 @brief

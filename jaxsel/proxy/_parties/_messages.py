@@ -10,8 +10,8 @@ import numpy.typing as npt
 from jaxsel._files.codec import check_format, decode, encode, read_json, write_json
 from jaxsel._inputs.checks import check_count, check_same_length
 from jaxsel._inputs.show import brief
+from jaxsel.proxy._manifest import Manifest
 
-from ._manifest import Manifest
 from ._plan import Samples
 
 FORMAT, VERSION = "jaxsel phases", 1

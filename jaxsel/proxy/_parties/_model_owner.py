@@ -13,14 +13,14 @@ import numpy as np
 from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel._inputs.show import brief
 from jaxsel.models import Target, finetune
+from jaxsel.proxy._manifest import KINDS, Kind, Manifest
+from jaxsel.proxy._spec import Spec, probe_manifest
+from jaxsel.proxy._training._build import target_manifest
 
 from ._bootstrap import bootstrap_size, draw_bootstrap
-from ._build import target_manifest
-from ._manifest import KINDS, Kind, Manifest
 from ._messages import Bootstrap, Offer, Plan, check_labels
 from ._plan import Phase, ProbeSpec, Samples, Training, check_inputs, required
 from ._proxy_maker import ProxyMaker
-from ._spec import Spec, probe_manifest
 
 
 @brief

@@ -16,16 +16,16 @@ from jaxsel._inputs.show import brief
 from jaxsel._results.types import Selection
 from jaxsel._runs.checkpoints import run_digest
 from jaxsel.models import Target
+from jaxsel.proxy._cost._choice import ChoiceCost, choice_cost
+from jaxsel.proxy._cost._cost import Cost, Network, cost
+from jaxsel.proxy._manifest import Kind
+from jaxsel.proxy._proxy import Proxy
 
 from ._bootstrap import bootstrap_size
-from ._choice_cost import ChoiceCost, choice_cost
-from ._cost import Cost, Network, cost
 from ._data_owner import DataOwner
-from ._manifest import Kind
 from ._messages import Plan, Published
 from ._model_owner import ModelOwner
 from ._plan import Phase, Samples, Training
-from ._proxy import Proxy
 from ._proxy_maker import Prepared, ProxyMaker
 from ._store import Store
 

@@ -13,10 +13,9 @@ from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel._inputs.chunk import take_rows_at
 from jaxsel._inputs.show import brief
 from jaxsel.models import Target
-
-from ._exvivo import SOURCES, Source
-from ._invivo import Goal
-from ._spec import Spec
+from jaxsel.proxy._exvivo import SOURCES, Source
+from jaxsel.proxy._spec import Spec
+from jaxsel.proxy._training._invivo import Goal
 
 _T = TypeVar("_T")
 

@@ -16,19 +16,25 @@ import numpy.typing as npt
 
 from jaxsel._inputs.show import brief
 from jaxsel.models import Target, Tokens
+from jaxsel.proxy._bounds import with_bounds
+from jaxsel.proxy._exvivo import Source
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._probe import fit_probe
+from jaxsel.proxy._proxy import Proxy
+from jaxsel.proxy._scores import log_prior, score
+from jaxsel.proxy._spec import Spec
+from jaxsel.proxy._training._build import embed, emulate, proxy_inputs, prune
+from jaxsel.proxy._training._heads import gradient_importance
+from jaxsel.proxy._training._invivo import (
+    Goal,
+    check_ranking,
+    first_logits,
+    refit_score,
+    tune,
+)
 
-from ._bounds import with_bounds
-from ._build import embed, emulate, proxy_inputs, prune
-from ._exvivo import Source
-from ._heads import gradient_importance
-from ._invivo import Goal, check_ranking, first_logits, refit_score, tune
-from ._manifest import Manifest
 from ._messages import Bootstrap, Plan, Published
 from ._plan import Phase, ProbeSpec, Samples, required
-from ._probe import fit_probe
-from ._proxy import Proxy
-from ._scores import log_prior, score
-from ._spec import Spec
 
 if TYPE_CHECKING:
     from ._model_owner import ModelOwner

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from jaxsel.models import Target
-
-from ._manifest import Emulator
-from ._plan import Phase, ProbeSpec, Training
-from ._spec import Spec, paper_spec
+from jaxsel.proxy._manifest import Emulator
+from jaxsel.proxy._parties._plan import Phase, ProbeSpec, Training
+from jaxsel.proxy._spec import Spec, paper_spec
 
 PAPER_SCHEDULES: dict[str, tuple[tuple[str, float | None], ...]] = {
     "paper, 1 phase": (("paper d=16", None),),

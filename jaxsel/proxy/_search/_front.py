@@ -10,12 +10,12 @@ import numpy as np
 
 from jaxsel._inputs.checks import check_positive
 from jaxsel._inputs.show import brief
+from jaxsel.proxy._cost._cost import markdown
+from jaxsel.proxy._cost._traffic import EngineName
+from jaxsel.proxy._parties._plan import Phase
 from jaxsel.report import COLORS, new_figure, style
 
-from ._cost import markdown
-from ._plan import Phase
 from ._rehearsal import Rehearsal
-from ._traffic import EngineName
 
 if TYPE_CHECKING:
     import matplotlib.axes

@@ -17,16 +17,15 @@ from jaxsel._inputs.checks import check_count, check_same_length
 from jaxsel._runs.checkpoints import run_digest
 from jaxsel._runs.progress import track
 from jaxsel.models import Target
-
-from ._bootstrap import bootstrap_size
-from ._data_owner import DataOwner, proxy_ranks
-from ._manifest import Kind, Manifest
-from ._messages import Plan, check_labels
-from ._model_owner import ModelOwner
-from ._monotonicity import monotonicity
-from ._plan import Phase, Samples, Training, required
-from ._proxy_maker import ProxyMaker
-from ._store import Store
+from jaxsel.proxy._manifest import Kind, Manifest
+from jaxsel.proxy._monotonicity import monotonicity
+from jaxsel.proxy._parties._bootstrap import bootstrap_size
+from jaxsel.proxy._parties._data_owner import DataOwner, proxy_ranks
+from jaxsel.proxy._parties._messages import Plan, check_labels
+from jaxsel.proxy._parties._model_owner import ModelOwner
+from jaxsel.proxy._parties._plan import Phase, Samples, Training, required
+from jaxsel.proxy._parties._proxy_maker import ProxyMaker
+from jaxsel.proxy._parties._store import Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

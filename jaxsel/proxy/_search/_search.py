@@ -11,15 +11,15 @@ import numpy as np
 
 from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel._runs.progress import track
+from jaxsel.proxy._cost._choice import LEAKS, Leak, choice_cost
+from jaxsel.proxy._cost._cost import Network, cost
+from jaxsel.proxy._cost._models import MODELS
+from jaxsel.proxy._cost._traffic import EngineName, check_engine
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._parties._bootstrap import bootstrap_size
 
-from ._bootstrap import bootstrap_size
-from ._choice_cost import LEAKS, Leak, choice_cost
-from ._cost import Network, cost
 from ._front import Front, Judged, Schedule
-from ._manifest import Manifest
-from ._models import MODELS
 from ._rehearsal import Rehearsal
-from ._traffic import EngineName, check_engine
 
 _PROBE_BATCH, _LAYER_BATCH = 4096, 64
 _SHARES = 12  # that phases may leave, between the budget and the pool

@@ -1,1 +1,1 @@
-"""A proxy's emulators and its training, ex vivo and in vivo."""
+"""From a target to a trained proxy."""

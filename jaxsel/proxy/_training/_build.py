@@ -16,17 +16,17 @@ from flax import nnx
 from jaxsel._devices.typed import jit, tree_map
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 from jaxsel.models import Encoder, Target, Tokens
+from jaxsel.proxy._exvivo import Source, train_mlps
+from jaxsel.proxy._forward import Params
+from jaxsel.proxy._manifest import Emulator, Kind, Layer, Manifest
+from jaxsel.proxy._mlp import Nonlinearity
+from jaxsel.proxy._observe import Observed
+from jaxsel.proxy._probe import Probe, initial_probe
+from jaxsel.proxy._proxy import Proxy
+from jaxsel.proxy._spec import Spec, manifest as describe
+from jaxsel.proxy.families import attention_of, norm_of, score_of
 
-from ._exvivo import Source, train_mlps
-from ._forward import Params
 from ._heads import weight_importance
-from ._manifest import Emulator, Kind, Layer, Manifest
-from ._mlp import Nonlinearity
-from ._observe import Observed
-from ._probe import Probe, initial_probe
-from ._proxy import Proxy
-from ._spec import Spec, manifest as describe
-from .families import attention_of, norm_of, score_of
 
 _EXACT = Emulator("exact")
 _BATCH = 64  # samples that are embedded at once

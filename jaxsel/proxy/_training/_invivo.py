@@ -15,14 +15,13 @@ import optax
 from jaxsel._inputs.checks import check_choice
 from jaxsel._inputs.show import brief
 from jaxsel.models import FineTuned, minimise
-
-from ._exvivo import Source
-from ._forward import Params, proxy_logits
-from ._manifest import Manifest
-from ._monotonicity import check_monotonicity
-from ._proxy import Proxy
-from .families import score_of
-from .families._score_exact import entropy
+from jaxsel.proxy._exvivo import Source
+from jaxsel.proxy._forward import Params, proxy_logits
+from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._monotonicity import check_monotonicity
+from jaxsel.proxy._proxy import Proxy
+from jaxsel.proxy.families import score_of
+from jaxsel.proxy.families._score_exact import entropy
 
 Goal = Literal["labels", "logits", "ranks"]
 
