@@ -1,6 +1,7 @@
 """The order of the house: who imports whom, what stays private, how long files are."""
 
 import ast
+import functools
 import re
 import tomllib
 from collections import defaultdict
@@ -85,14 +86,20 @@ def files(package):
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@functools.cache
+def nodes_of(file):
+    return [*ast.walk(ast.parse(file.read_text()))]
+
+
 def imports(package):
     """Return all imports of a package, those within functions and for types too."""
-    return [i for file in files(package) for i in imports_of(file, ast.walk)]
+    return [i for file in files(package) for i in imports_of(file)]
 
 
-def imports_of(file, walk):
+@functools.cache
+def imports_of(file, nodes=nodes_of):
     found, folder = [], file.parent.relative_to(ROOT).parts
-    for node in walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             names = [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -103,6 +110,10 @@ def imports_of(file, walk):
             continue
         found += [Import(file, node.lineno, name) for name in names]
     return found
+
+
+def nodes_run(file):
+    return [*walk_run(ast.parse(file.read_text()))]
 
 
 def walk_run(tree):
@@ -176,7 +187,7 @@ def exported(init):
     """Return the names that an `__init__.py` re-exports, those for types only too."""
     return {
         alias.asname
-        for node in ast.walk(ast.parse(init.read_text()))
+        for node in nodes_of(init)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name and not alias.name.startswith("_")
@@ -210,7 +221,7 @@ def test_inner_rooms_import_from_inner_rooms_before_them():
             str(found)
             for file in files(folder)
             if file.name != "__init__.py"
-            for found in imports_of(file, ast.walk)
+            for found in imports_of(file)
             if found.name[:2] == ("jaxsel", name)
             and place.get(found.name[2], -1) > place.get(file.parent.name, -1)
         ]
@@ -258,7 +269,7 @@ def test_no_import_within_the_bridge_is_circular():
         modules[parts[:-1] if parts[-1] == "__init__" else parts] = file
     uses = defaultdict(set)
     for module, file in modules.items():
-        for found in imports_of(file, walk_run):
+        for found in imports_of(file, nodes_run):
             starts = (found.name[:size] for size in range(len(found.name), 0, -1))
             target = next((start for start in starts if start in modules), module)
             if target != module:
@@ -310,7 +321,7 @@ def test_inner_functions_take_few_parameters(package):
     wide = [
         f"{file.relative_to(ROOT)}: {node.name} takes {count}"
         for file in files(package)
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.FunctionDef)
         and (count := len(node.args.args) + len(node.args.kwonlyargs)) > MOST_PARAMETERS
         and not re.search(rf"\b{node.name}\b", exported)
@@ -341,7 +352,7 @@ def test_vague_words_and_names_do_not_rise(package):
     bound = [
         f"{file.relative_to(ROOT)}:{node.lineno}: {node.id}"
         for file in files(package)
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.Name)
         and isinstance(node.ctx, ast.Store)
         and node.id in VAGUE_NAMES
@@ -353,5 +364,5 @@ def test_vague_words_and_names_do_not_rise(package):
 def docstrings(file):
     """Return the docstrings of a module, its classes and functions."""
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, kinds)]
+    nodes = [n for n in nodes_of(file) if isinstance(n, kinds)]
     return [text for text in map(ast.get_docstring, nodes) if text]

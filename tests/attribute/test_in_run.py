@@ -26,6 +26,7 @@ def near(actual, desired, tolerance):
 
 @each_case
 @each_order
+@pytest.mark.every(2)
 def test_a_step_equals_explicit_gradients_and_hessians(name, order):
     """To 1e-5 in float32, in units of the largest value; to 1e-10 in float64."""
     loss, params, examples, targets = CASES[name]()
@@ -58,6 +59,7 @@ def test_factors_are_taken_where_they_can_be(name, monkeypatch):
 
 @each_case
 @each_order
+@pytest.mark.every(2)
 def test_rates_by_parameter_equal_explicit_gradients(name, order):
     loss, params, examples, targets = CASES[name]()
     with jax.enable_x64(True):
@@ -101,6 +103,7 @@ def test_values_of_a_quadratic_loss_are_those_of_the_game_enumerated():
 
 
 @each_case
+@pytest.mark.every(2)
 def test_a_target_alone_has_the_values_that_it_has_among_others(name):
     loss, params, examples, targets = CASES[name]()
     for order in (1, 2):
@@ -174,6 +177,7 @@ def explicit(rule, loss, params, examples, targets, rows, *, follow):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.every(2)
 def test_a_run_equals_a_loop_over_explicit_gradients(rule, follow):
     """The weights of momentum, by their double sum over steps, in float64."""
     with jax.enable_x64(True):

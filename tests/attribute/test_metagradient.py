@@ -74,6 +74,7 @@ def test_segments_change_nothing(segments):
 
 
 @pytest.mark.parametrize("output", ["margin", "log_odds"])
+@pytest.mark.every(2)
 def test_other_outputs_the_mean_and_several_runs(output):
     recipe = of(OPTIMIZERS["momentum"])
     with jax.enable_x64(True):

@@ -168,6 +168,7 @@ def test_a_class_is_kept_whole_and_others_cut_to_a_ninth(here):
 
 
 @pytest.mark.parametrize("kind", ["bert", "vit"])
+@pytest.mark.every(2)
 def test_bottom_layers_are_the_targets_own(here, kind):
     cell = read_cell({"bert": "pairs", "vit": "photos"}[kind], str(getattr(here, kind)))
     inputs = cell.take(np.arange(5))
