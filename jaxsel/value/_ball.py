@@ -59,6 +59,7 @@ def make_ball(
     if metric == "cosine":  # half the square of the chord
         limit = (np.sqrt(2 * radius) * (1 + epsilon) + epsilon) ** 2 / 2
     else:
+        # d / 2^53 is the rounding of a float64 sum of d squares: the border is inside.
         limit = (radius * (1 + epsilon + x.shape[1] * 2.0**-53)) ** 2
     limit = np.float64(limit)
     reach = np.float32(min(limit, np.finfo(np.float32).max))

@@ -354,6 +354,8 @@ def _by_rank(
             less=less,
             seen=state.seen | same,
         )
+        # A scan has one length for all games: points of third classes pass without a
+        # change of the state, and so without a rank.
         return _State(*map(partial(jnp.where, in_game), after, state)), weight * flips
 
     scanned = n if reach is None else reach
@@ -364,6 +366,7 @@ def _by_rank(
     less = jnp.where(last.seen[:, None, None], last.less, last.all[None])
     gain = wins - (sums >= 0).astype(jnp.float32)[None]
     small = jnp.sum(less * gain[:, None], axis=(1, 2)) / n_here
+    # Steps of ranks m > i only: `reverse_sum` leaves out the point's place itself.
     later = jax.vmap(reverse_sum, in_axes=1, out_axes=1)(taken)
     later = jnp.pad(later, ((0, n - scanned), (0, 0)))
     values = small[votes + levels] + jnp.take_along_axis(
@@ -382,6 +385,8 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
     k, s = table.shape[-2:]
     drawn = jnp.arange(k, dtype=jnp.float32).reshape((1,) * (table.ndim - 2) + (k, 1))
     number = jnp.maximum(count + 1, 1).astype(jnp.float32)
+    # The vote is traced, so the shift by it is a slice. Only the row of k - 1 draws
+    # could lose sums at an end, and that row is dropped below.
     wide = jnp.pad(table, ((0, 0),) * (table.ndim - 1) + ((levels, levels),))
     moved = lax.dynamic_slice_in_dim(wide, levels - vote, s, axis=-1)
     # With the new point one more is drawn: rows move down by one, sums by the vote.
@@ -389,6 +394,8 @@ def _add(table: jax.Array, vote: jax.Array, count: jax.Array, levels: int) -> ja
         [jnp.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], axis=-2
     )
     keep = jnp.maximum(number - drawn, 0.0) / number
+    # A convex combination: errors are averaged and not amplified, as `_ROUNDINGS` takes
+    # for granted. Of j > count + 1 points the table is 0, and stays so.
     return keep * table + drawn / number * moved
 
 
@@ -404,6 +411,7 @@ def _left_out(count: jax.Array, total: jax.Array, k: int) -> jax.Array:
 
     def log_choose(m: jax.Array) -> jax.Array:
         m = jnp.maximum(m, size)
+        # Without log size!, which cancels in the ratio of two.
         return gammaln(m + 1) - gammaln(m - size + 1)
 
     inside = jnp.where(

@@ -70,12 +70,15 @@ def semivalue_hybrid(
     # Bit patterns are compared throughout: XLA:CPU flushes denormals to zero, and the
     # order must not.
     edge, far = _bits(near[-1]), jnp.max(_bits(distances))
+    # 1e-3 avoids a division by zero where all points are at the edge. Otherwise the
+    # root is of a whole number, at least 1, which that hardly moves.
     scale = levels / (jnp.sqrt((far - edge).astype(jnp.float32)) + 1e-3)
 
     def band_of(distances: jax.Array) -> jax.Array:
         above = jnp.maximum((_bits(distances) - edge).astype(jnp.float32), 0.0)
         level = jnp.floor(jnp.minimum(jnp.sqrt(above) * scale, levels - 1))
         band = level.astype(jnp.int32) + 1
+        # By index: a point at the edge's distance may be in the head or behind it.
         return band.at[at_head].set(0, mode="promise_in_bounds")
 
     if exact is None:
@@ -104,6 +107,8 @@ def semivalue_hybrid(
     mean = gain / many
 
     slope, level = tie_average(first, stop, gain, table)
+    # The drops at ranks first + 1 to stop telescope to w_first - w_stop. All nearer
+    # points lose this times the mean gain, if the order in the band is random.
     fall = jnp.where(size > 0, -difference(table.level, first, stop), 0.0)
     loss = mean * fall
     beyond = reverse_sum(loss)
@@ -153,6 +158,7 @@ def semivalue_hybrid(
         lowest = table.level[0][stop]
         lower = take(lowest, band) - take(lowest, farthest)
         bound = bound + lower * (peak + EPSILON * n * peak * (not binary))
+    # Band 0 counts no points: `beyond[0]` is the loss to all points behind the head.
     head_values = (
         table.weight[:head] * u - reverse_sum(table.drop[:head] * u) - beyond[0]
     )

@@ -65,6 +65,8 @@ class KnnUtility:
         kept = np.zeros(owner.shape, bool)
         for g in range(len(index)):
             belongs = owner == g
+            # Of an owner all points join or none do, so at most its K nearest can be
+            # among the K nearest of a coalition.
             kept |= belongs & (np.cumsum(belongs, axis=1) <= self.k)
         # The same number in every row: of each owner K, or as many as it has.
         shape = (len(owner), -1)
@@ -113,6 +115,8 @@ def knn_utility(
     if metric == "cosine":
         points, queries = _unit(points), _unit(queries)
     rows = max(1, _ENTRIES // (points.shape[0] * max(1, points.shape[1])))
+    # Sums of squared differences rather than |x|² + |q|² - 2 x.q: nothing cancels, and
+    # equal points tie exactly.
     order = np.concatenate(
         [
             ((queries[i : i + rows, None] - points) ** 2)
@@ -152,6 +156,7 @@ def _worth(
         )
         return total + votes, None
 
+    # One validation point at a time: arrays of all would be [B, m, c].
     start = jnp.zeros(len(members), jnp.float32)
     total, _ = jax.lax.scan(add, start, (players, gains))
     return total / jnp.float32(k * len(players))

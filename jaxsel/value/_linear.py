@@ -108,6 +108,8 @@ def linear_values(
 def _reach(omega: np.ndarray) -> int:
     """Count the ranks that matter: up to the last non-negligible weight, and one."""
     matter = np.flatnonzero(np.abs(omega) > NEGLIGIBLE * np.abs(omega).max(initial=0))
+    # One more rank, as the kernel takes gains behind its last rank for 0: the last
+    # weight that counts meets the gain one rank behind it (leave-one-out: u_{K+1}).
     return min(int(matter[-1]) + 2, len(omega)) if matter.size else 1
 
 
@@ -190,6 +192,7 @@ class _Linear:
             values = semivalue(distances, gains, table, exact=exact)
         if shift is not None:
             values = values + (shift[0] + shift[1] * jnp.sum(gains))
+        # An exact form was chosen instead: rounding is all that is left to certify.
         if self.certified and bound is None:
             bound = jnp.full_like(values, rounding(table.weight, gains))
         return values, bound

@@ -161,6 +161,7 @@ def _compiled_jvp(
 ) -> tuple[jax.Array, jax.Array]:
     distances, gains, table, exact = primals
     gains_dot, table_dot = tangents[1:3]
+    # No tangent of the distances: the value is piecewise constant in them.
     # Bilinear: by the pure JAX twin, which JAX can transpose.
     change = by_sort(distances, gains_dot, table, exact)
     change += by_sort(distances, gains, table_dot, exact)
@@ -216,6 +217,7 @@ def _by_rank(u: jax.Array, weight: jax.Array, drop: jax.Array) -> jax.Array:
     # The table is the same for all rows, so vmap computes this once.
     fall = in_blocks(drop)
     above = lax.cumsum(fall, axis=1, reverse=True) - fall
+    # Edge padding, since drops behind rank n are 0: the last block counts from w_n.
     least = in_blocks(weight, mode="edge")[:, -1:]
 
     # Within a block w_j = above_j + least: the first part is summed term by term, the
@@ -259,6 +261,8 @@ def _tied_ranks(
         group,
     )
 
+    # At its group's mean gain a point is worth `shared`, in any order of the ties: only
+    # the deviation from the mean meets the slope, so that nothing large cancels.
     slope, _ = tie_average(first, last + 1, gain, table)
     mean = gain / (last + 1 - first).astype(gain.dtype)
     shared = _by_rank(mean, table.weight, table.drop)
@@ -323,6 +327,8 @@ def semivalue_top(
         )
     _, index = top_k(distances.astype(jnp.float32), weight.shape[0], exact=exact)
     u = take(gains.astype(jnp.float32), index)
+    # The gain behind rank t counts as 0: the term left out is w_t u_{t+1}, so w_t must
+    # be negligible. See `_linear._reach`.
     values = _by_rank(u, weight, drop)
     return (
         jnp.zeros(distances.shape, jnp.float32)
@@ -343,6 +349,8 @@ def reverse_sum(terms: jax.Array) -> jax.Array:
     if n > _BLOCK:
         padded = jnp.pad(terms, (0, -n % _BLOCK)).reshape(-1, _BLOCK)
         inside = lax.cumsum(padded, axis=1, reverse=True)
+        # Totals of blocks, summed in the same way: no running sum has more than 1024
+        # terms, and n = 1e9 takes three levels.
         later = reverse_sum(inside[:, 0])
         inclusive = inside + later[:, None]
         return (inclusive - padded).reshape(-1)[:n]

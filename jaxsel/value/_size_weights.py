@@ -97,6 +97,8 @@ class _LogFactorials:
 
     def __init__(self, n: int) -> None:
         log = np.log(np.arange(1, n + 1))
+        # Multiples of 2^-22: up to log(1e6!) < 2^24 their sums take 46 bits, so that
+        # `cumsum` and all differences of this part are exact.
         coarse = np.round(log * 2**22) / 2**22
         parts = np.stack([coarse, log - coarse])
         self.parts = np.concatenate(
@@ -153,7 +155,10 @@ def _interpolated(size: np.ndarray, chance: np.ndarray) -> Iterator[tuple[int, f
     half, middle = (size[-1] - size[0]) / 2, (size[-1] + size[0]) / 2
     angle = np.pi * (np.arange(_NODES) + 0.5) / _NODES
     points: np.ndarray = middle + half * np.cos(angle)
+    # Sizes are whole numbers. Two equal nodes would be a division by zero below.
     nodes = np.unique(np.round(points))
+    # In units of the interval's capacity, a quarter of its length: products of the
+    # differences then neither overflow nor underflow, however long it is.
     apart = (nodes[:, None] - nodes) * 2 / half
     np.fill_diagonal(apart, 1)
     weight = 1 / apart.prod(axis=1)

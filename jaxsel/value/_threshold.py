@@ -168,6 +168,7 @@ def _check_counts(counts: npt.ArrayLike, m: int) -> tuple[np.ndarray, np.ndarray
             f"counts must be whole numbers of shape [m, 2] = [{m}, 2], got shape "
             f"{pairs.shape} and dtype {pairs.dtype}"
         )
+    # Below 2^30 each, so that the sum of both fits int32.
     low, high = pairs.min(), pairs.max()
     if low < 0 or high >= 1 << 30:
         raise ValueError(

@@ -97,6 +97,8 @@ def counted_shapley(
     (n,) = check_row("inside", inside)
     check_row("gains", gains, n=n)
     size = jnp.maximum(jnp.asarray(size), 1)
+    # By digamma: the ball may hold more points than are here, beyond any table of n + 1
+    # harmonic numbers.
     harmonic = digamma(size.astype(jnp.float32) + 1) + jnp.float32(np.euler_gamma)
     later = jnp.where(size > 1, harmonic - 1, 0.0)
     total = jnp.asarray(total).astype(jnp.float32)
@@ -203,6 +205,8 @@ class OfCounts(Threshold):
         values = counted_shapley(inside, gains, size, right, prior)
         n_here = jnp.sum(inside, dtype=jnp.int32)
         right_here = jnp.sum(inside & (gains > 0), dtype=jnp.int32)
+        # A compiled step can't refuse counts that lack points seen here: it marks them
+        # by NaN, for which `_threshold._values` raises.
         wrong = (right_here > right) | (n_here - right_here > size - right)
         return jnp.where(wrong, jnp.nan, values), None
 

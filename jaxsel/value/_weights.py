@@ -50,6 +50,7 @@ def banzhaf_weights(n: int, k: int) -> np.ndarray:
         n: Number of training points.
         k: Number of neighbours.
     """
+    # `bdtr` is NaN for more successes than draws, where the chance is 1: cut them.
     draws = np.arange(n)
     return _descending(special.bdtr(np.minimum(k - 1, draws), draws, 0.5) / k)
 
@@ -81,6 +82,7 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
         return weights
     # P(BetaBin(n-1; beta, alpha) = i) for i < K, by the ratio of one to the next.
     draws, i = n - 1, np.arange(k - 1)
+    # The log of P(no draw joins), Π (alpha + i) / (alpha + beta + i).
     none = -np.log1p(beta / (alpha + np.arange(draws))).sum()
     ratio = np.log(draws - i) - np.log(i + 1) + np.log(beta + i)
     ratio -= np.log(draws - i - 1 + alpha)
@@ -92,8 +94,11 @@ def beta_weights(n: int, k: int, *, alpha: float, beta: float) -> np.ndarray:
     )
     first = special.betaln(beta + k, alpha) - special.betaln(beta, alpha) - np.log(k)
     fall = np.exp(first + np.concatenate([[0.0], np.cumsum(ratio)]))
+    # Positive terms from the far end on: small weights keep their digits, which they
+    # would lose in 1 / k less a forward sum.
     weights[k - 1 : -1] = farthest + np.cumsum(fall[::-1])[::-1]
     weights[-1] = farthest
+    # The sum comes to 1 / k at rank k only up to rounding.
     weights[:k] = 1 / k
     return _descending(weights)
 
@@ -212,6 +217,8 @@ def check_table(table: RankTable, n: int, *, running: bool) -> None:
 
 def difference(table: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return `table[b] - table[a]` of a split table, without cancellation."""
+    # High parts within a factor of two differ without rounding (Sterbenz's lemma); the
+    # low parts then restore the digits that these lack.
     high, low = table
     return (high[b] - high[a]) + (low[b] - low[a])
 
@@ -266,5 +273,6 @@ def _descending(weights: np.ndarray) -> np.ndarray:
 
 
 def _split(values: np.ndarray) -> jax.Array:
+    # `low` is the rounding error of `high`: together they hold 48 of float64's 53 bits.
     high = values.astype(np.float32)
     return jnp.asarray(np.stack([high, (values - high).astype(np.float32)]))
