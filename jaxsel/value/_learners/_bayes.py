@@ -154,6 +154,8 @@ class NearestCentroid:
     ) -> Float[jax.Array, "B m C"]:
         """Return minus squared distances, up to a constant for each sample."""
         x = jnp.asarray(x, jnp.float32)
+        # -|x - mean|² / 2 without |x|²: it is the same for all classes of a sample, and
+        # would cost the digits in which they differ.
         near = jnp.einsum("bcd,md->bmc", params.mean, x, precision="highest")
         scores = near - (params.mean**2).sum(-1)[:, None] / 2
         return jnp.where(params.size[:, None] > 0, scores, -jnp.inf)

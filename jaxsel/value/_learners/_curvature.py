@@ -56,11 +56,14 @@ def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
         theta = flat.reshape(classes, p)
         z = theta @ x.T
         top = cast(np.ndarray, special.logsumexp(z, axis=0))
+        # By `share` the loss of the sampled rows stands for the loss on all rows, to
+        # which l2 is relative.
         loss = (top - (onehot * z).sum(0)).sum() / share + l2 * (flat @ flat) / 2
         slope = (np.exp(z - top) - onehot) @ x / share + l2 * theta
         return loss, slope.ravel()
 
     zero = np.zeros(classes * p)
+    # A rough optimum will do: it serves a preconditioner, which changes no result.
     theta = cast(
         np.ndarray,
         optimize.minimize(
@@ -85,8 +88,10 @@ def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
     if rank < size:
         basis = rng.normal(size=(rank, size)).astype(np.float32)
         for _ in range(_SWEEPS):
+            # Orthonormal after each sweep: else all rows turn to one eigenvector.
             basis = np.linalg.qr(product(basis).T)[0].T
     values, turn = np.linalg.eigh(basis @ product(basis).T)
+    # Rounding may leave one below 0, and a preconditioner must be definite.
     values = np.maximum(values, 0)
     rest = max(trace - values.sum(), 0) / max(size - rank, 1)
     vectors = (turn.T @ basis).reshape(rank, classes, p)

@@ -106,6 +106,8 @@ def fit_double(
         high = jnp.where(used, ahead, -jnp.inf).max(1)
         low = jnp.where(used, ahead, jnp.inf).min(1)
         change = jnp.where(points.weights > 0, high - low, 0).max(1)
+        # gᵀ H⁻¹ g is negative only if rounding has made the Hessian indefinite: no step
+        # from there can be trusted.
         sound = jnp.isfinite(change) & (rate >= 0)
         go = sound & ~state.done
         search = _searched(points, state, delta, ahead, rate, go)
@@ -149,6 +151,8 @@ def _relative(
     classes = present.shape[1]
     earlier = np.triu(np.ones((classes, classes)), 1)
     first = dot(present.astype(x.dtype), jnp.asarray(earlier)) == 0  # or none so far
+    # The first class that is present goes to place 0; those before it make room by one
+    # place, and all behind it stay.
     moved = jnp.where(first[:, :, None], np.eye(classes, k=-1), np.eye(classes))
     head = (present & first).astype(x.dtype)[:, None]
     order = jnp.concatenate([head, moved[:, 1:]], axis=1)
@@ -168,6 +172,8 @@ def _others(points: _Points, logits: jax.Array) -> jax.Array:
     """Return the log odds of all classes but the right one, `[B, n]`."""
     right = jnp.sum(jnp.where(points.right, logits, 0), axis=1, keepdims=True)
     others = points.present & ~points.right
+    # Relative to the right logit: `softplus` and `sigmoid` of it keep the digits of a
+    # tiny loss or chance, which a difference of two logarithms would cancel.
     return jax.nn.logsumexp(jnp.where(others, logits - right, -jnp.inf), axis=1)
 
 
@@ -232,6 +238,7 @@ def _solved(
         blocks += share * (eye * penalty[None])[None]
         hessian = jnp.zeros((outputs, outputs, *blocks.shape[1:]), x.dtype)
         hessian = hessian.at[rows, columns].set(blocks).at[columns, rows].set(blocks)
+        # From [output, output, p, p] to rows and columns of (output, feature).
         hessian = hessian.transpose(0, 2, 1, 3).reshape(size, size)
         return solve_double(hessian, slope.ravel()[:, None]).reshape(slope.shape)
 
@@ -248,6 +255,8 @@ def solve_double(matrix: jax.Array, right: jax.Array) -> jax.Array:
     size = len(matrix)
     eye = jnp.asarray(np.eye(size))
     diagonal = jnp.sum(eye * matrix, axis=0)
+    # A unit diagonal leaves the condition number within a factor p of the best scaling
+    # (van der Sluis, 1969), and makes the ridge relative to each column.
     scale = jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1))
     matrix = matrix * scale[None] * scale[:, None]
     # No less than rounding takes from it, so that equal columns do no harm.
@@ -270,6 +279,8 @@ def _searched(
     go: jax.Array,
 ) -> _Search:
     """Halve steps until the loss falls by enough."""
+    # Near the optimum rounding of the loss hides its fall, and the condition below
+    # would halve good steps to nothing: take them whole.
     flat = rate <= _FLAT * (1 + state.loss)
 
     def halve(search: _Search) -> _Search:

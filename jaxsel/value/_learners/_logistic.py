@@ -180,6 +180,7 @@ class LogisticRegression:
             theta = jnp.zeros((len(weights), kept.shape[1], p), x.dtype)
         else:
             theta = _inward(extra, start)
+        # A start may hold classes that this subset lacks, and NaN of a fit that failed.
         theta = jnp.where(kept[:, :, None] & jnp.isfinite(theta), theta, 0)
         # As in scikit-learn, the penalty of two classes is on their difference v: twice
         # the squares of ±v / 2.

@@ -95,6 +95,7 @@ class KNN:
         def votes(order: jax.Array) -> jax.Array:
             weights = params.weights[:, order]
             before = jnp.cumsum(weights, axis=1) - weights
+            # A weight is a number of equal points, of which the last may count in part.
             taken = jnp.clip(self.k - before, 0, weights)
             return jnp.matmul(taken, params.onehot[order], precision="highest")
 

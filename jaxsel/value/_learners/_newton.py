@@ -68,6 +68,8 @@ def fit_two_classes(
         z = signs * dot(x, theta)
         wrong = optimization_barrier(jax.nn.sigmoid(-z))
         gradient = dot(x.T, -signs * weights * wrong) + penalty[:, None] * theta
+        # 1 - wrong cancels only for points that are all but surely misclassified: the
+        # step loses digits then, but the gradient, and so the optimum, does not.
         hessian = dot(products, weights * (wrong * (1 - wrong)))
         hessian = hessian.at[diagonal].add(penalty[:, None])
         delta = solve_packed(hessian, gradient)
@@ -104,10 +106,13 @@ def minimise(
         delta, change = newton(state.theta)
         # A system that is singular in float32 stops where it is.
         sound = jnp.isfinite(change)
+        # Subsets that are done stay where they are: a result must not depend on which
+        # others share the loop.
         go = sound & (state.status == _GOING)
         shape = delta.shape
         ahead = state.theta - jnp.broadcast_to(damped(change), shape) * delta
         theta = jnp.where(jnp.broadcast_to(go, shape), ahead, state.theta)
+        # This step is taken even so: the error left is of the order of its square.
         near = change * change <= tol
         status = jnp.where(near, jnp.int32(_CONVERGED), jnp.int32(_GOING))
         status = jnp.where(sound, status, jnp.int32(_GIVEN_UP))

@@ -111,6 +111,7 @@ def fit_few_classes(
         matrix = jnp.concatenate(hessian)[places]
         delta = eliminate(jnp.concatenate([matrix, side], axis=1)).reshape(phi.shape)
         moved = logits_of(delta)
+        # An absent class has no logit: ±inf keeps it out of both extremes.
         high = jnp.stack(
             [jnp.where(*pair, -jnp.inf) for pair in zip(has, moved, strict=True)]
         )
@@ -120,6 +121,8 @@ def fit_few_classes(
         return delta, jnp.where(used, high.max(0) - low.min(0), 0).max(0)
 
     turn = jnp.asarray(basis, x.dtype)
+    # Contrasts are orthonormal, so that |φ| = |θ| where θ sums to 0 over the classes:
+    # the penalty keeps its form.
     phi = jnp.einsum("ck,cpb->kpb", turn, theta, precision="highest")
     losses = jnp.where(used, weights * chances_of(phi)[1], 0).sum(0)
     losses += (penalty[None] * phi * phi).sum((0, 1)) / 2

@@ -64,6 +64,8 @@ class RidgeRegression:
             targets = 2.0 * (y == np.arange(data.n_classes)[:, None]) - 1
         else:
             targets = y[None].astype(np.float64)
+        # The intercept has no penalty, so that a shift of all targets changes no
+        # weight; centred targets keep more float32 digits of their differences.
         shift = targets.mean(1).astype(np.float32)
         products = None
         if not scaled.raw:

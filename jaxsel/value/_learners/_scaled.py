@@ -46,6 +46,8 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
             on average between 1/6 and 6.
     """
     x = np.asarray(x, np.float64)
+    # Rounded to float32: learners store it so, and shift intercepts by the very number
+    # that was subtracted here.
     mean = x.mean(0).astype(np.float32).astype(np.float64)
     centred = x - mean
     deviation = centred.std(0)
@@ -58,6 +60,7 @@ def standardise(x: Any, l2: float, *, alike: bool = False) -> Scaled:
         deviation = np.full(len(deviation), 32.0 ** round(power / 5))
     factor = 1 / np.where(deviation > 0, deviation, 1.0)
     if raw:
+        # Products with powers of two have no rounding: float64 keeps all its digits.
         factor = 2.0 ** np.round(np.log2(factor))
     penalty = np.append(np.minimum(l2 * factor**2, _MOST), 0.0)
     rows = np.append(centred * factor, np.ones((len(x), 1)), axis=1)

@@ -92,6 +92,8 @@ def fit_softmax(
     """
     mask = present[:, :, None]
     points = _in_blocks(x, onehot, weights)
+    # One penalty for all columns: see `LogisticRegression.prepare`. Intercepts, which
+    # have none, get it in the preconditioner, where it changes speed but no result.
     ridge = penalty[:, :1]
     penalty = penalty[:, None, :]
 
@@ -130,6 +132,8 @@ def fit_softmax(
             trace += dot(part.weights[:, 0] * variance, (part.x**2).sum(1))
             return slope, jax.lax.dynamic_update_index_in_dim(chances, p, i, 0), trace
 
+        # Probabilities of all blocks are kept: each of up to 25 products of a step
+        # would otherwise take the softmax anew.
         shape = len(points.x), *theta.shape[:2], points.x.shape[1]
         chances = jnp.broadcast_to(jnp.zeros_like(theta[None, :, :, :1]), shape)
         first = penalty * theta, chances, jnp.zeros_like(weights[:, 0])
@@ -157,6 +161,7 @@ def fit_softmax(
         def product(v: jax.Array) -> jax.Array:
             def add_block(part: _Points, i: Any, total: jax.Array) -> jax.Array:
                 p, u = chances[i], dot(v, part.x.T)
+                # (diag(p) - p pᵀ) u of each point, without its C × C matrix.
                 u = p * (u - jnp.sum(p * u, axis=1, keepdims=True))
                 return total + dot(part.weights * u, part.x)
 
@@ -270,6 +275,7 @@ def _solve(
 
     first = precondition(right)
     initial = inner(right, first)
+    # Sizes are rᵀ M⁻¹ r, squared norms which CG has anyway; hence the squares here too.
     wanted = forcing**2 * initial
 
     def step(state: _Inner) -> _Inner:
@@ -329,6 +335,7 @@ def _line_search(
             value = objective(state.length)
             first = state.looks == 0
             start = jnp.where(first, value, state.start)
+            # Armijo's condition, with a hundredth of the promised fall.
             enough = value <= start - 1e-2 * state.length * slope
             unsure = going & (state.length > least) & ~enough
             half = jnp.maximum(state.length / 2, least)
