@@ -109,6 +109,7 @@ def accumulate(
         if reduce:
             state = result
         else:
+            # Rows go to the host at once: devices hold one chunk of them at most.
             cut = itemgetter((slice(filled), slice(length)))
             every_row.append(jax.tree.map(cut, to_hosts(result)))
 
@@ -158,6 +159,7 @@ class _Sums:
         inner, codes = params
         values, bound = self.kernel(inner, distances, train, query, exact)
         total = partial(jax.ops.segment_sum, num_segments=self.count)
+        # By the triangle inequality the sum of bounds is a bound on the sum of values.
         return total(values, codes), None if bound is None else total(bound, codes)
 
 
@@ -223,6 +225,7 @@ def _merge(
 _norms = jax.jit(squared_norms)
 
 
+# Donated: without that the running results would be in memory twice.
 @jit(static_argnames=("plan",), donate_argnames=("state",))
 def _step(
     shared: Any, chunk: Any, used: jax.Array, state: Running | None, *, plan: Plan

@@ -62,7 +62,10 @@ class KernelMeans(abc.ABC):
                 for part in chunk_slices(len(self.target), size)
             ]
         ).astype(np.float64)
+        # Chunks of a float32 product are symmetric only up to their last bits.
         gram = (gram + gram.T) / 2
+        # A linear kernel of equal rows is 0, all at their centre: 1 then keeps the
+        # ridge, and with it the factorisation, above 0.
         scale = gram.diagonal().mean() or 1.0
         gram[np.diag_indices(len(gram))] += l2 * len(gram) * scale
         indicators = np.eye(n_classes)[codes]
@@ -90,6 +93,7 @@ class LinearMeans(KernelMeans):
         offsets = self.target.astype(np.float64)
         offsets -= offsets.mean(axis=0)
         if len(offsets) > offsets.shape[1]:
+            # The factor Q leaves norms as they are: R has d rows in place of m.
             offsets = cast(np.ndarray, np.linalg.qr(offsets, mode="r"))
         self.factor = offsets.astype(np.float32)
         self.to_target = self.target.mean(axis=0, dtype=np.float64)
@@ -202,6 +206,8 @@ def _of_chunk(
     x: jax.Array, points: jax.Array, column: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     near = _gaussian(x, points)
+    # Less the mean over x, to which values are relative: a shift that all samples share
+    # has no part in the standard error.
     offsets = near - column[None]
     offsets = offsets - offsets.mean(axis=1, keepdims=True)
     return near.mean(axis=1), jnp.sum(offsets * offsets, axis=1)
@@ -211,6 +217,7 @@ def _gaussian_wide(x: np.ndarray, points: np.ndarray) -> np.ndarray:
     squares = -2 * x @ points.T
     for rows, axis in ((x, 1), (points, 0)):
         squares += np.expand_dims(np.einsum("nd,nd->n", rows, rows), axis)
+    # Cancellation may leave less than 0, and so a kernel above 1.
     return np.exp(-0.5 * np.maximum(squares, 0))
 
 

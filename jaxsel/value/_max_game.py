@@ -35,6 +35,8 @@ def largest(gains: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarr
     rows = np.flatnonzero(twice)
     if rows.size:
         players, scores = places[rows], gains[rows]
+        # By player, then by score: of a run of one player the last is the largest. Runs
+        # of -1 are harmless, as they have no gain anyway.
         order = np.lexsort((scores, players), axis=1)
         players, scores = (
             np.take_along_axis(a, order, axis=1) for a in (players, scores)
@@ -50,6 +52,7 @@ def largest(gains: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def shares(gains: np.ndarray) -> np.ndarray:
     """Return the Shapley values of each query, `[b, m]`, from gains of at least 0."""
     width = gains.shape[1]
+    # Ties need no stable order: the rise between them is 0, so they get equal values.
     order = np.argsort(gains, axis=1)
     ordered = np.take_along_axis(gains, order, axis=1)
     # Players without a gain come first, and their rises are 0: no mask is needed.
@@ -78,6 +81,7 @@ class Tally:
         if block.places is None:
             mean = block.values.mean(axis=0)
             deviations = block.values
+            # In place, to save a copy: nobody reads a block's values after this.
             deviations -= mean
             m2 = np.einsum("bn,bn->n", deviations, deviations)
         else:
@@ -107,6 +111,7 @@ def _scattered(block: Block, players: int) -> tuple[np.ndarray, np.ndarray]:
     present = block.places >= 0
     places, values = block.places[present], block.values[present]
     size = len(block.values)
+    # Two passes, since squares less the square of the mean would cancel.
     mean = np.bincount(places, values, minlength=players) / size
     deviations = (values - mean[places]) ** 2
     m2 = np.bincount(places, deviations, minlength=players)

@@ -298,6 +298,8 @@ def _block(queries: _Queries, players: _Players, part: tuple[int, np.ndarray]) -
         )
     if queries.ids is None:
         if players.codes is not None:
+            # `reduceat` takes runs, so columns go by owner. Of an empty run it would
+            # return the next owner's gain; numbered by appearance, no owner has one.
             order = np.argsort(players.codes, kind="stable")
             starts = np.searchsorted(players.codes[order], np.arange(players.count))
             gains = np.maximum.reduceat(gains[:, order], starts, axis=1)

@@ -256,6 +256,8 @@ def _influences(
         values, factor = 2 / n * (a - (b - b.mean())), 2 / n
     return Values(
         values=jnp.asarray(values, jnp.float32),
+        # Target samples enter through a alone, which has this factor; so squared
+        # deviations over them scale by its square.
         m2=jnp.asarray(squares * factor**2, jnp.float32),
         count=jnp.asarray(m, jnp.int32),
     )

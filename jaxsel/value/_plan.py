@@ -92,6 +92,7 @@ def _row_max(rows: jax.Array, used: jax.Array, start: jax.Array) -> jax.Array:
         values, counts = row
         return jnp.where(counts, jnp.maximum(best, values), best), None
 
+    # Row by row, for the same reason as the matrix products in `fold_rows`.
     return lax.scan(fold, start, (rows, used))[0]
 
 
@@ -104,5 +105,6 @@ def merge_devices(
         return values.max(0), None, None if bound is None else bound.max(0)
     share = (count / count.sum())[:, None]
     mean = jnp.sum(share * values, axis=0)
+    # Chan's update of all at once: squared deviations from the joint mean never cancel.
     m2 = jnp.sum(m2 + count[:, None] * (values - mean[None]) ** 2, axis=0)
     return mean, m2, None if bound is None else jnp.sum(share * bound, axis=0)

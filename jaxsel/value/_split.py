@@ -141,6 +141,7 @@ def _step(
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))
+            # All devices must agree, since the step exchanges rows among them.
             again = psum(marked.astype(jnp.int32), AXIS) > 0
         share = len(part[0])
         result = tree_map(partial(columns_of, share=share), result)
