@@ -132,8 +132,10 @@ class _Fitted:
                 self.gradients(x, codes).sum(0) + (self.penalty * self.theta).ravel()
             )
             step = self.solve(slope).reshape(self.theta.shape)
+            # Of two classes the first has logit 0, without which the range would be 0.
             z = np.pad(x @ step.T, ((0, 0), (0, int(outputs == 1))))
             r = np.ptp(z, axis=1).max()
+            # A full step may overshoot beyond 1.5: see `_newton.damped`.
             self.theta = self.theta - (np.log1p(r) / r if r > 1.5 else 1.0) * step
             if r <= _SMALL:
                 break

@@ -115,6 +115,7 @@ class Walk:
         now = lanes[active]
         found[now, at:until] = values.reshape(len(lanes), block)[active, : until - at]
         if tolerance:
+            # A run may have begun in earlier blocks, up to patience - 1 sizes ago.
             since = max(sizes[0], at - patience + 1)
             full = found[0, -1]
             near = np.abs(full - found[now, since:until])
@@ -198,6 +199,7 @@ def _first_run(near: np.ndarray, length: int) -> np.ndarray:
     """Return the column that completes the first run of true entries, -1 if none."""
     if near.shape[1] < length:
         return np.full(len(near), -1)
+    # A window of this length is all true where the running count rises by it: no loop.
     counts = np.pad(near.cumsum(1), ((0, 0), (1, 0)))
     complete = counts[:, length:] - counts[:, :-length] == length
     return np.where(complete.any(1), complete.argmax(1) + length - 1, -1)

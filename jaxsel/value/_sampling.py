@@ -107,6 +107,7 @@ def sized_coalitions(
         share = jax.random.uniform(of_size, dtype=jnp.float32)
         below = jnp.searchsorted(cumulative, share, side="right")
         bits = jax.random.bits(of_points, (n,), jnp.uint32)
+        # Rounding may leave the last cumulative chance below 1, and a share above it.
         return bits, jnp.minimum(below, len(cumulative) - 1)
 
     bits, sizes = jax.vmap(draw)(_keys(key, first, count))

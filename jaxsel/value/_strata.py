@@ -111,6 +111,7 @@ class Strata:
         scale *= self.factor[sizes]
         # Size n / 2 is its own complement, with half as many pairs.
         logs = _log_choose(n)[sizes] - np.log(2.0) * (self.paired & (2 * sizes == n))
+        # Counts matter up to `_MOST` only: cut them before exp overflows.
         units = np.rint(np.exp(np.minimum(logs, 100.0)))
         share, first = scale / scale.sum(), 0
         least = _LEAST if (share >= _LEAST).sum() < _GROUPS else 1 / _GROUPS

@@ -436,6 +436,7 @@ def evaluate(
     if len(weights) <= size:
         return group((weights, start))
     count = -(-len(weights) // size)
+    # Even groups, as the last would otherwise be mostly padding, trained in vain.
     size = -(-len(weights) // count)
 
     def split(array: jax.Array) -> jax.Array:
