@@ -30,6 +30,8 @@ def default_damping(recipe: Recipe, trained: Any, n: int) -> float:
         ValueError: If the way is not in proportion to the gradient.
     """
     zeros = tree_map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), trained)
+    # Twice the gradient must go twice as far: Adam's steps hardly depend on its length,
+    # so that no time T follows from them.
     once, twice = (
         float(_way(recipe, zeros, factor * _SLOPE, steps=recipe.steps(n))) / _SLOPE
         for factor in (1.0, 2.0)

@@ -93,8 +93,11 @@ def gauss_newton(
     classes = recipe.loss is None and jnp.issubdtype(y.dtype, jnp.integer)
 
     def of_sample(x: jax.Array, y: jax.Array) -> _Sample:
+        # K backward passes give all derivatives, where forward mode would take P.
         values, pull = jax.vjp(lambda flat: outputs(flat, x), flat)
         derivatives = jax.vmap(pull)(jnp.eye(values.size, dtype=values.dtype))[0]
+        # A root of A, for JᵀAJ = rootsᵀ roots. Negative curvature, of a loss that is
+        # not convex in the outputs, has none and is left out: see `convexity`.
         squares, vectors = jnp.linalg.eigh(jax.hessian(loss)(values, y))
         roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))[None]
         return _Sample(
@@ -123,8 +126,11 @@ def gauss_newton(
         of_samples = _product(roots, samples.gradient.T)
         solved = jax.scipy.linalg.cho_solve((factor, True), of_samples)
         scores = _product(targets, samples.gradient.T)
+        # (RᵀR + λI)⁻¹ = (I − Rᵀ (RRᵀ + λI)⁻¹ R) / λ, between targets and samples.
         scores = (scores - _product(of_targets.T, solved)) / damping
         convexity = samples.convexity.min()
+    # The largest absolute row sum bounds all eigenvalues, and the matrices of both
+    # spaces have the same ones above zero.
     peak = jnp.abs(matrix).sum(1).max() / n
     return Influence(-scores / n, peak, convexity)
 
@@ -150,6 +156,8 @@ class _Chunks:
         more = -self.n % chunk_size
         rows = jnp.arange(self.n + more)
         real = (rows < self.n).reshape(-1, chunk_size)
+        # The last chunk is filled up with samples from the start, as zeros might have
+        # no finite derivative; `real` keeps them out of sums.
         x, y = (a[rows % self.n].reshape(-1, chunk_size, *a.shape[1:]) for a in (x, y))
         self.chunks = x, y, real
 
@@ -166,6 +174,7 @@ class _Chunks:
             samples = self.function(x, y)
             roots = jnp.where(real[:, None, None], samples.roots, 0).reshape(-1, size)
             strips = [
+                # 9/16 of all entries: the part left of each strip follows by symmetry.
                 strip + _product(roots[:, cut : cut + width].T, roots[:, cut:])
                 for strip, cut in zip(strips, cuts, strict=True)
             ]

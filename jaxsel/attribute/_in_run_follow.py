@@ -71,6 +71,7 @@ def followed(
             scale = parameters.form.pick(preconditioner(rule, state, gradient))
         updates, after = optimizer.update(gradient, state, params)
         moved = optax.apply_updates(params, updates), after
+        # Padding steps have batches of row 0, and would move the parameters.
         carry = tree_map(
             lambda old, new: jnp.where(number < steps, new, old), carry, moved
         )
@@ -140,11 +141,14 @@ def _directions(
     slopes = jax.vmap(slope)(targets)
     moved = {path: rate * scale[path] * leaf for path, leaf in slopes.items()}
     if isinstance(rule, Adam):
+        # To divide by 1 - b1^t is update t's alone: the mean goes on without.
         power = jnp.asarray(keep, parameters.dtype) ** number.astype(parameters.dtype)
         share = (1 - keep) / (1 - power)
         ahead = tree_map(lambda new, old: share * new + keep * old, moved, ahead)
         return ahead, ahead
     if rule.nesterov:
+        # Nesterov's update is g plus m times the buffer: `ahead` holds the buffer's
+        # part, and the gradient enters its step once more.
         ahead = tree_map(lambda new, old: keep * new + keep * old, moved, ahead)
         return tree_map(lambda new, old: new + old, moved, ahead), ahead
     ahead = tree_map(lambda new, old: new + keep * old, moved, ahead)

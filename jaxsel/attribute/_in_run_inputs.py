@@ -40,6 +40,8 @@ def input_products(loss: Loss, params: Any, examples: Any, targets: Any) -> Know
     count = len(jax.tree.leaves(parameters.selected))
     arguments = [place < count for place in range(len(traced.jaxpr.invars))]
     changing = _changing(traced.jaxpr, arguments)
+    # At positions an inner product is a sum over their pairs: inputs have no factor of
+    # it.
     flat = [len(v.aval.shape) == 2 for v in traced.jaxpr.outvars]
     same = [f and not c for f, c in zip(flat, changing, strict=True)]
     if not any(same):
@@ -67,6 +69,8 @@ def _changing(jaxpr: Jaxpr, arguments: Sequence[bool]) -> list[bool]:
         if eqn.primitive.name == "jit" and isinstance(inner, ClosedJaxpr):
             outputs = _changing(inner.jaxpr, flags)
         else:
+            # Other inner functions count as a whole: too many outputs may be marked,
+            # never too few.
             outputs = [any(flags)] * len(eqn.outvars)
         marked |= {v for v, mark in zip(eqn.outvars, outputs, strict=True) if mark}
     return [is_marked(v) for v in jaxpr.outvars]

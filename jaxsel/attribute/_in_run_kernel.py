@@ -238,6 +238,7 @@ def by_directions(
     def of_batch(selected: dict[str, jax.Array]) -> jax.Array:
         return losses_of(loss, parameters, selected, examples)
 
+    # Linearised once: the forward pass over the batch is the same for all targets.
     losses, along = jax.linearize(of_batch, parameters.selected)
     batch = losses.shape[0]
 
@@ -250,6 +251,8 @@ def by_directions(
         if order == 1:
             slope = fall(parameters.selected)
         else:
+            # ∇²l is symmetric: both orders are one product of s ∘ g_i, with the slope
+            # half a step ahead, ∇l - ½ ∇²l u.
             slope, change = jax.jvp(fall, (parameters.selected,), (move,))
             slope = {path: leaf - change[path] / 2 for path, leaf in slope.items()}
         return along({path: step[path] * leaf for path, leaf in slope.items()}) / batch

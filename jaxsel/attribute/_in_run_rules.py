@@ -149,13 +149,18 @@ def weights_of(rule: Rule, steps: int | None) -> Weights:
     else:
         rates, after = rates_of(rate, steps), 0.0
     if isinstance(rule, Adam):
+        # A gradient enters Adam's mean by 1 - b1, which update t divides by 1 - b1^t.
+        # Without an end that divisor is 1 behind the last entry.
         counted = np.arange(1, len(rates) + 1)
         rates = rates * (1 - keep) / (1 - keep**counted)
         after = after * (1 - keep)
     table = np.empty(len(rates))
+    # From the end, as c_t = r_t + m c_{t+1}.
     for t in range(len(rates) - 1, -1, -1):
         after = table[t] = rates[t] + keep * after
     if isinstance(rule, Sgd) and rule.nesterov and keep:
+        # Nesterov's update is g plus m times the buffer: the buffer's whole weight
+        # counts m times, and the step's rate once more.
         table = rates + keep * table
     return Weights(table, None if steps is not None else rate)
 

@@ -79,6 +79,7 @@ def weight_derivative(
     def step(carry: Any, batch: Any) -> tuple[Any, None]:
         (params, state), (rows, shares, real) = carry, batch
         after = recipe.step(params, state, x, y, rows, shares)
+        # A share of 0 is not enough: momentum and decay would move the parameters.
         if more:
             after = jax.tree.map(lambda a, b: jnp.where(real, a, b), after, carry)
         return after, None
@@ -96,6 +97,8 @@ def weight_derivative(
     measured, pull = jax.vjp(outputs, plan.shares * weights[plan.rows])
 
     def back(direction: jax.Array) -> jax.Array:
+        # Rows that fill up a batch point at sample 0: their share of 0 is a factor
+        # here.
         by_share = pull(direction.astype(measured.dtype))[0] * plan.shares
         zeros = jnp.zeros(weights.shape, by_share.dtype)
         return zeros.at[plan.rows.reshape(-1)].add(by_share.reshape(-1))
@@ -282,6 +285,7 @@ def _kept(key: jax.Array, n: int, drops: int, share: float) -> jax.Array:
         return jnp.ones((1, n), bool)
     keys = jax.random.split(jax.random.fold_in(key, _DROPS), drops)
     places = jax.vmap(lambda key: jax.random.permutation(key, n))(keys)
+    # A permutation has each place once, so that all drops are of one size.
     return places >= max(1, round(share * n))
 
 

@@ -230,6 +230,7 @@ class Recipe:
         rows, real = (jnp.pad(a, ((0, 0), (0, -k % size))) for a in (rows, real))
         rows, real = rows.reshape(-1, size), real.reshape(-1, size)
         params = self.init(start_key, x)
+        # Of real samples alone: the last batch of an epoch takes a whole step, too.
         shares = real / jnp.sum(real, axis=1, keepdims=True).astype(_type_of(params))
         return TrainingPlan(params, rows, shares)
 

@@ -24,6 +24,7 @@ def claimed(asked: Sequence[Asked]) -> int:
 def outsized(answers: Mapping[str, Sequence[Asked]]) -> dict[str, str]:
     """Return who claims far more losses than the median client, and that it does."""
     claims = {name: claimed(asked) for name, asked in answers.items()}
+    # Clients without losses would draw the median, and with it the limit, towards 0.
     median = float(np.median([n for n in claims.values() if n] or [0]))
     return {
         name: f"it claims {n} losses, more than {TIMES_MEDIAN} times the {median:g} of "
@@ -42,6 +43,8 @@ def check_agreement(asked: Sequence[Asked]) -> None:
     # Counts alternate: below an edge, then up to it.
     side = np.arange(len(edges)) % 2
     counts = np.concatenate([cumulative[:-1] for _, cumulative in asked])
+    # Equal edges by their counts: unequal answers at one edge then show as such below,
+    # not as counts that fall.
     order = np.lexsort((counts, side, edges))
     check_ascending(counts[order])
     edges, side, counts = edges[order], side[order], counts[order]

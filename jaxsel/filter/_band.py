@@ -98,6 +98,8 @@ def _replicates(
 ) -> Iterator[Benchmark]:
     """Yield a benchmark's losses as drawn again, m of them with replacement."""
     for i in numbers:
+        # A draw numbers a unit of weight, below 2^31 as `as_benchmark` sees to; its
+        # loss is the first with a larger cumulative weight.
         draws = jax.random.randint(jax.random.fold_in(key, i), (m,), 0, benchmark.total)
         indices = np.searchsorted(benchmark.steps, np.asarray(draws), "right")
         rows, counts = np.unique(indices, return_counts=True)

@@ -60,6 +60,8 @@ def cross_fitted_losses(
         raise ValueError(f"folds must be at most the {m} samples, got {folds}")
     order = np.asarray(jax.random.permutation(jax.random.fold_in(key, folds), m))
     fold = np.empty(m, np.int64)
+    # Sorted by class and dealt out in turn, a class differs by one at most between
+    # folds; the stable sort keeps the random order within a class.
     fold[order[np.argsort(labels[order], kind="stable")]] = np.arange(m) % folds
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for i in range(folds):

@@ -48,6 +48,8 @@ def ks_threshold(
     """
     v, p = jnp.sort(benchmark_losses), jnp.sort(losses)
     m, n = len(v), len(p)
+    # By side, then by array: `reached` and `upto` count up to each loss of v, `before`
+    # and `under` below it, in v and in p.
     reached, upto, before, under = (
         wide(jnp.searchsorted(a, v, side=side))
         for side in ("right", "left")
@@ -61,6 +63,8 @@ def ks_threshold(
         def least(a: Wide) -> Wide:
             return _least(a, kept)
 
+        # Times m k, so that no fraction is rounded. At least 0 is right: both
+        # distributions begin at 0 and end at 1.
         ahead = excess(times(reached, kept), times(least(upto), of_all))
         behind = excess(times(least(under), of_all), times(before, kept))
         return largest(ahead), largest(behind)
@@ -73,17 +77,22 @@ def ks_threshold(
     # Equal losses stay together: candidates are the ends of the run at the crossing.
     last = jnp.where(k > n, n, jnp.searchsorted(p, crossing, side="left"))
     after = jnp.searchsorted(p, crossing, side="right")
+    # Before the crossing the kept losses' lead is the larger one, from it on the
+    # benchmark's: one lead each suffices.
     of_last, of_after = leads(jnp.maximum(last, 1))[1], leads(after)[0]
     # Compare G = lead / (m k) as fractions, multiplied crosswise.
     later = (k <= n) & (
         (last == 0) | less(times(of_after, wide(last)), times(of_last, wide(after)))
     )
 
+    # The kept losses' lead does not rise with k: equal minima are a run that ends at
+    # `last`, and bisection gives its start.
     def as_good(j: jax.Array) -> jax.Array:
         return ~less(times(of_last, wide(j)), times(leads(j)[1], wide(last)))
 
     first = jnp.where(later, after, _first(as_good, jnp.maximum(last, 1)))
     value = p[first - 1]
+    # The least k may lie within a run of equal losses: all of it is kept, and as good.
     n_kept = jnp.searchsorted(p, value, side="right").astype(jnp.int32)
     ahead, behind = leads(n_kept)
     distance = jnp.maximum(to_float(ahead), to_float(behind)) / (

@@ -72,6 +72,7 @@ class Objective:
         self.m, self.n = benchmark.total, counts.total
         if not self.n:
             raise ValueError("losses must hold at least one of weight above zero")
+        # Both terms of a lead are at most m n, so that int64 holds their difference.
         if self.m * self.n > MOST:
             raise ValueError(
                 "losses and benchmark losses must have weights whose totals' product "
@@ -107,6 +108,7 @@ class Objective:
         behind = self._behind(k)
 
         def as_good(j: int) -> bool:
+            # Python's integers: these products may exceed 64 bits.
             return self._behind(j) * k <= behind * j
 
         return 1 + bisect.bisect_left(range(1, k), True, key=as_good)

@@ -98,6 +98,8 @@ def open_sum(
         else:
             actual = key.public_key().public_bytes_raw()
             bound = public[name].keys[1]
+        # Shares that lie on no polynomial of this degree may join to any number below
+        # 2^521, of which `raw` keeps the last 32 bytes only.
         if secret >= 1 << 256 or actual != bound.tobytes():
             raise ValueError(
                 f"the shares of {name!r}, though it committed to them, do not give its "

@@ -198,6 +198,7 @@ def _on_devices(
         functools.partial(_loss, loss), parameters, jax.eval_shape(first_row, examples)
     )
     losses = shard(np.zeros(share * devices, kind.dtype), mesh)
+    # The last chunk starts early: all have one shape, and one program.
     starts = [min(start, share - rows) for start in range(0, share, rows)]
     for start in track(starts, progress=progress, label="Losses"):
         losses = _more(loss, parameters, examples, losses, start, rows, mesh)
@@ -207,6 +208,7 @@ def _on_devices(
     return losses
 
 
+# Donated, so that a chunk does not copy the losses so far.
 @jit(static_argnums=(0, 5, 6), donate_argnums=3)
 def _more(
     loss: Loss,

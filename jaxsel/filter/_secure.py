@@ -234,6 +234,7 @@ class SecureClient:
         arrays = {
             "counts": self._counted.counts,
             "secret": _rows(secret),
+            # One row of zeros in front: there may be no keys to stack yet.
             "keys": np.stack([np.zeros((2, 32), np.uint8)] + _public(self._keys)),
             "shares": _rows([bytes(2 * LENGTH), *(self._held[n] for n in held)]),
             "sent": _rows([self._sent])[0],

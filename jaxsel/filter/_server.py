@@ -64,6 +64,7 @@ class FilterServer:
         result = self._replay()
         if isinstance(result, Solution):
             return None
+        # Masked sums are known modulo 2^32: within this limit none wraps around.
         limit = (_RING - 1) // len(self.clients)
         if self.max_losses is not None:
             limit = min(limit, self.max_losses)
@@ -218,6 +219,8 @@ class FilterServer:
 
     def _replay(self) -> Solution | np.ndarray:
         """Return the solution, or the edges of the next question."""
+        # Run again from the start each time: a generator can't be stored, and its state
+        # would keep answers of clients that have dropped out since.
         search = solve(self.benchmark, exact=False)
         try:
             edges = next(search)

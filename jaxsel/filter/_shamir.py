@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+# A Mersenne prime beyond 2^256: any key or seed of 32 bytes is a secret below it.
 PRIME = (1 << 521) - 1
 LENGTH = 66
 """Bytes of a share."""

@@ -61,6 +61,7 @@ def solve(
     if k <= objective.n:
         after = yield from _order(k, benchmark.edges, counts, exact)
         before = after.below
+    # Strictly less, for of equal distances the smaller threshold is wanted.
     if after is not None and (before == 0 or _less(objective, after.upto, before)):
         best = after
     else:
@@ -92,6 +93,8 @@ def _order(
     below, upto = 0, counts.total
     while True:
         index = int(np.searchsorted(counts.upto, k))
+        # Below this edge are fewer than k, up to it k or more: the loss of rank k
+        # equals it.
         if index < len(edges) and counts.below[index] < k:
             return _Order(
                 float(edges[index]), int(counts.below[index]), int(counts.upto[index])
@@ -110,6 +113,8 @@ def _order(
             # Any threshold from the loss up to `high` keeps it: its value isn't needed.
             last = to_float(np.array([high - 1]), edges.dtype)
             return _Order(float(last[0]), below, upto)
+        # By bit patterns, not by values: four cuts into 1000 parts single out any
+        # float32 (1000^4 > 2^32), however skewed the losses are.
         edges = to_float(split(low, high, PARTS), edges.dtype)
         counts = yield edges
 
@@ -144,6 +149,7 @@ def run(
                 i: (search, ask(wanted)) for i, (search, wanted) in asked.items()
             }
             continue
+        # An answer may cost a pass over all losses: the searches share it.
         edges = np.unique(np.concatenate([wanted for _, wanted in asked.values()]))
         counts = ask(edges)
         waiting = {

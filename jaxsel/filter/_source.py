@@ -93,10 +93,13 @@ class Streamed:
         if not cells:
             return
         bounds = np.concatenate([[-np.inf], self._edges, [np.inf]])
+        # A comparison with the outer bounds spares most losses the search.
         low, high = bounds[cells[0]], bounds[cells[-1] + 1]
         gathered: list[list[Chunk]] = [[] for _ in cells]
         for losses, weights in self.read():
             rows = np.flatnonzero((losses > low) & (losses < high))
+            # `inside` counts weight: without losses of weight 0 it bounds their number,
+            # too.
             if weights is not None:
                 rows = rows[weights[rows] > 0]
             cell = np.searchsorted(self._edges, losses[rows])

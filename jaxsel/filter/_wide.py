@@ -57,6 +57,8 @@ def excess(a: Wide, b: Wide) -> Wide:
     for x, y in zip(a, b, strict=True):
         difference = x - y - borrow  # modulo 2^32
         out.append(difference & _MASK)
+        # Limbs are below 2^16: the top bit is set only if the difference has wrapped
+        # around.
         borrow = difference >> 31
     return tuple(jnp.where(borrow == 1, 0, limb) for limb in out)
 

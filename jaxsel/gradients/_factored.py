@@ -121,6 +121,8 @@ def _gram(atoms: LayerFactors, layer: LayerFactors) -> jax.Array:
 
 def _combine(layer: LayerFactors, weights: jax.Array) -> jax.Array:
     shape = (-1,) + (1,) * (layer.deltas.ndim - 1)
+    # A weight scales one factor of an outer product: with samples and positions as
+    # rows, the whole sum is a single product, and no gradient is written out.
     deltas = (weights.reshape(shape) * layer.deltas).reshape(-1, layer.deltas.shape[-1])
     return _outer(layer, deltas, layer.inputs.reshape(-1, layer.inputs.shape[-1]))
 

@@ -172,6 +172,7 @@ def _assembled(
     deltas: Sequence[jax.Array],
     inputs_of: Sequence[jax.Array],
 ) -> tuple[LayerFactors, ...]:
+    # The plan's inputs are tracers of an abstract run that has ended.
     for product, inputs in zip(plan.products, inputs_of, strict=True):
         product.inputs = inputs
     for use in plan.uses:
@@ -229,6 +230,9 @@ def _grad_and_ghost(
             tape = Tape(taps)
             return run(tape, selected, example), [use.inputs for use in tape.products]
 
+        # Parameters are shared and taps are not: one backward pass from the sum gives n
+        # times the mean's gradient by the parameters, and each example's deltas by the
+        # taps.
         losses, inputs_of = jax.vmap(tapped)(taps, examples)
         return jnp.sum(losses), inputs_of
 
@@ -315,6 +319,8 @@ def _kernels(
         if len(groups[kernel]) == 1 and kernel not in kernels.values():
             group = groups[kernel][0]
             used = {id(product) for product, turned in group if not turned}
+            # A layer adds all its deltas to its bias: if a product lacks the bias, or
+            # has the kernel transposed, their sum is not the bias's gradient.
             if added == used and len(used) == len(group):
                 kernels[path] = kernel
     return kernels

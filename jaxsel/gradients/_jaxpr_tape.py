@@ -72,12 +72,16 @@ class View:
 
     def index(self) -> np.ndarray:
         """Index of each entry in the flattened parameter."""
+        # Uses of a parameter are compared while the loss is being traced: their indices
+        # must be numbers, not tracers.
         with jax.ensure_compile_time_eval():
             places = jnp.arange(self.leaf.size, dtype=jnp.int32)
             return np.asarray(self.apply(places.reshape(self.leaf.shape)))
 
     def back(self, delta: jax.Array) -> jax.Array:
         """Return the derivative by the parameter, flat, given the one by the view."""
+        # Moves are linear, so that their transpose is the derivative: it sums where a
+        # broadcast repeated, and pads where a slice cut.
         shape = jax.ShapeDtypeStruct(self.leaf.shape, delta.dtype)
         return linear_transpose(self.apply, shape)(delta)[0].reshape(-1)
 
@@ -201,8 +205,10 @@ class Tape:
             if isinstance(inner, ClosedJaxpr):
                 return self._run(inner.jaxpr, inner.consts, inputs)
             return self._run(inner, (), inputs)
+        # Followed inside, the rule would give way to the derivative of its code.
         if name in _OWN_RULE:
             raise _refused(views[0], f"{name}, which has a derivative rule of its own")
+        # A plain array from here on: uses behind it have no part in the gradient.
         if name == "stop_gradient":
             return [views[0].array]
         if len(views) == 1:
@@ -224,6 +230,7 @@ class Tape:
         return value + self.taps[len(self.shapes) - 1]
 
     def _product(self, value: jax.Array, view: View, **how: Any) -> _Output:
+        # Factors would take the copies of an entry for separate parameters.
         if view.array.size > view.leaf.size:
             raise _refused(view, "a product after it was repeated (broadcast)")
         product = Product(view=view, tap=len(self.shapes), **how)
@@ -325,6 +332,7 @@ def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
     x = x.transpose(batch, *space, channels)
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *padding, (0, 0, 0)])
     strides, dilation = params["window_strides"], params["rhs_dilation"]
+    # Window positions at stride 1, equally many for each offset.
     last = [
         size - (width - 1) * d
         for size, width, d in zip(x.shape[1:-1], window, dilation, strict=True)

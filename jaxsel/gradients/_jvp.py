@@ -70,6 +70,7 @@ class Jvp(Oracle):
         return _ask(_corr, self, self.parameters.form.pick(v))
 
     def gram(self, atoms: Jvp) -> Float[jax.Array, "m n"]:
+        # The kernel has candidates first, the axis that `by_shards` splits and joins.
         return _ask(_gram, self, atoms).T
 
     def combine(self, weights: Float[jax.Array, " n"]) -> Gradient:

@@ -278,6 +278,7 @@ def _rademacher(
             return total + jnp.matmul(part, signs, precision="highest")
 
         total = fori_loop(0, blocks, add, _zeros(rows, dim))
+        # Scaled last: products with signs of 1 are exact.
         return total / jnp.sqrt(dim).astype(dtype)
 
     return project

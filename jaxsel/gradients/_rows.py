@@ -41,6 +41,7 @@ def rows_of(
     if chunk_size is None:
         entries = factor * _ENTRIES.get(jax.default_backend(), _ENTRIES_ELSEWHERE)
         chunk_size = max(_MIN_ROWS, entries // max(1, per_example))
+    # Rounded to even chunks, for the last one computes again as many rows as it lacks.
     return -(-n // -(-n // min(chunk_size, n)))
 
 
@@ -119,6 +120,7 @@ def sum_rows(
 def _nothing(like: jax.ShapeDtypeStruct, rows: int | None = None) -> jax.Array:
     """Return zeros to write results to, or to add them to, for a number of rows."""
     shape = like.shape if rows is None else (rows, *like.shape[1:])
+    # A loop's carry keeps its type, and with it the axes over which it varies.
     return vary(jnp.zeros(shape, like.dtype), like)
 
 

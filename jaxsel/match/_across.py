@@ -92,6 +92,8 @@ def atoms(oracle: Any, ids: jax.Array, axis: str) -> Any:
     def everywhere(array: jax.Array) -> jax.Array:
         place, local = _own(n, ids, axis)
         local = local.reshape(-1, *[1] * (array.ndim - 1))
+        # Zeros from all devices but one, so that the sum rounds nothing and keeps -inf
+        # or NaN where the candidate has it. Booleans have no sum.
         kind = jnp.int32 if array.dtype == bool else array.dtype
         rows = jnp.where(local, array[place], jnp.zeros((), array.dtype)).astype(kind)
         return psum(rows, axis).astype(array.dtype)

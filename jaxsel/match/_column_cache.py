@@ -35,6 +35,8 @@ def empty_cache(n: int, dtype: Any, many: int) -> ColumnCache:
 
 def put(cache: ColumnCache, ids: jax.Array, columns: jax.Array) -> ColumnCache:
     """Put columns `[m, n]` in the cache."""
+    # `room` is a multiple of `many`, so that no update runs over the end: it would be
+    # moved back, over other columns, without an error.
     room, many = cache.ids.shape[0], ids.shape[0]
     columns = columns.astype(cache.columns.dtype)  # fewer bits in half precision
     return ColumnCache(

@@ -73,6 +73,7 @@ def compute(
     else:
         held = sum(a.nbytes for a in jax.tree.leaves(oracle.per_candidate()))
         arrays = oracle if rows == n else _padded(oracle, rows - n)
+        # Padding is not valid: the repeated candidate is chosen at its first place.
         extra, valid = (np.pad(array, (0, rows - n)) for array in (extra, valid))
         many = _MANY if held > _LARGE and not several else 1
         run = functools.partial(_pursue_all if several else _pursue, arrays)
@@ -88,6 +89,7 @@ def compute(
     group = -(-targets // -(-targets // group))  # as even as they get
     parts: list[Match] = []
     for first in range(0, targets, group):
+        # The last group repeats the last target, so that one program serves all groups.
         indices = np.minimum(np.arange(first, first + group), targets - 1)
         parts.append(run(some_of(target, jnp.asarray(indices)), **options))
     match = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:targets], *parts)

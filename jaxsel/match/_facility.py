@@ -199,6 +199,8 @@ class _Places:
         if not len(free):
             return False
         mean = float(free.mean())
+        # A squared distance is a difference of squared lengths: its rounding is
+        # relative to these, however near two candidates are.
         squares = np.asarray(self.diag, np.float64)[self.usable]
         error = 4 * finfo(self.diag.dtype).eps * float(squares.mean())
         return error > _NOTABLE * (mean if self.squared else mean**2)
@@ -333,6 +335,7 @@ def _lengths(
 
 @jit()
 def _gain(distances: jax.Array, nearest: jax.Array) -> jax.Array:
+    # All distances of a candidate with NaN are NaN: it neither gains nor is gained.
     return jnp.nansum(
         jnp.maximum(jnp.broadcast_to(nearest, distances.shape) - distances, 0), axis=-1
     )

@@ -118,6 +118,8 @@ def _residual(problem: Problem, weights: jax.Array, columns: jax.Array) -> jax.A
 
 
 def _norm_of(gap: jax.Array, correction: jax.Array) -> jax.Array:
+    # gapᵀ K_BB⁻¹ gap, the correction's square in the norm of K: how far it moves the
+    # residual, ridge included. Rounding may turn its sign.
     return jnp.sqrt(jnp.abs(jnp.vdot(gap, correction, precision="highest")))
 
 

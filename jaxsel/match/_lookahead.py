@@ -99,6 +99,7 @@ def _among(
         extra=problem.extra[ids],
         corr=problem.corr[ids],
         valid=problem.valid[ids],
+        # A guess may be in doubt: only the true pursuit must stop there.
         strict=jnp.asarray(False),
     )
     start = state._replace(

@@ -145,6 +145,7 @@ def omp(
     budget = check_count("budget", budget)
     check_choice("score", score, _SCORES)
     tol = check_positive("tol", tol, zero=True)
+    # Beyond the candidates' digits float64 would match their rounding.
     precise = max(tol, 4 * precision_of(candidates))
     if not progress and applies(candidates, target, score, penalty, mesh):
         compiled = functools.partial(by_rows, widest=jnp.result_type(float))
@@ -152,6 +153,7 @@ def omp(
             match, _ = _match(
                 candidates, target, budget, tol=precise, compiled=compiled, **rule
             )
+        # After an overflow the general match follows, which names the candidate.
         if match.status != OVERFLOW:
             return match.unpadded()
     match, is_doubtful = _match(candidates, target, budget, tol=tol, **rule)

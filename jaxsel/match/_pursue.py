@@ -96,6 +96,7 @@ def pursue(
     # "ols" needs them in any case.
     direct = many == 1 and score != "ols"
     rows = oracle.rows_held() if direct else None
+    # Of a target in the parameters' form (`Projected`) rows leave no residual.
     held = rows is not None and getattr(target, "shape", None) == rows.shape[1:]
     problem = pose(
         oracle,
@@ -138,6 +139,7 @@ def pursue(
 
     for size in sizes:
         carry = (grow(state, size), cache)
+        # No refresh falls into the first stage: an outer loop would only be compiled.
         if size <= FRESH:
             state, cache = segment(carry)
         else:

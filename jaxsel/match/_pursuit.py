@@ -109,6 +109,7 @@ def start(
         steps=jnp.int32(0),
         next=jnp.int32(-1),
         status=jnp.where(too_long, jnp.int32(OVERFLOW), jnp.int32(_RUNNING)),
+        # Before any fit the residual is b, which is known to its type's digits only.
         error=finfo(dtype).eps * jnp.sqrt(problem.norm),
         rounded=jnp.asarray(False),
         lead=jnp.zeros((), dtype),
@@ -151,6 +152,7 @@ def resume(
         jnp.where(filled, problem.corr[chosen], 0),
         jnp.zeros_like(gram),
         jnp.zeros_like(gram[0]),
+        # An atom of weight zero stays in the tableau, not basic: it may come back.
         filled & (begun.weights > 0) if positive else filled,
     )
     refit = _refit.rebuild(refit)

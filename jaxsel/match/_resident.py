@@ -143,6 +143,8 @@ class Resident:
         per_device = -(-groups // devices)
         counts = np.clip(n - size * np.arange(per_device * devices), 0, size)
         shares = np.arange(size) < counts[:, None]
+        # A group that only fills up a device has no member, and shares of 0 instead of
+        # NaN.
         shares = (shares / np.maximum(counts, 1)[:, None]).astype(self.dtype)
         rows = np.zeros(shares.shape, np.int32)
         form = jax.eval_shape(_grouped, self.oracle, rows, shares)

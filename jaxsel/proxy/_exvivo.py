@@ -244,6 +244,7 @@ def _draw(data: Sequence[Params], key: jax.Array, setup: _Setup) -> list[_Batch]
     key_noise, key_index = jax.random.split(key)
     noise = jax.random.normal(key_noise, (sum(setup.inputs), synthetic))
     noise = jnp.split(noise, np.cumsum(setup.inputs)[:-1])
+    # One draw serves all operations: each scales it by its number of rows.
     draws = jax.random.uniform(key_index, (setup.batch,))
     batches: list[_Batch] = []
     for group, z in zip(data, noise, strict=True):

@@ -54,6 +54,7 @@ class _PlacedNorm(NamedTuple):
     def before(self, linear: Linear) -> Linear:
         """Return a linear map with this norm's gain and offset before it."""
         weight, bias = linear
+        # (x γ + β) W + b = x (γ W) + (β W + b), x the centred row times its factor.
         return self.gain[:, None] * weight, self.beta @ weight + bias
 
     def operands(self) -> Arrays:
@@ -158,6 +159,7 @@ class _Folder:
             length=self.manifest.inputs.length,
             rows=self.manifest.rows_of(index),
             folded=self.folded,
+            # The head's columns go with the layer's last maps: a feed-forward part's.
             beside=beside if layer.ffn is None else beside[:, :0],
             spare_bits=self.spare_bits,
         )

@@ -143,6 +143,7 @@ def run(
             x = x.mean(1)
         else:
             total = jnp.einsum("nl,nlh->nh", mask, x)
+            # A sample of padding alone has the mean 0, not NaN.
             x = total / jnp.maximum(mask.sum(1, keepdims=True), 1)
     return params["head"](x), Seen(layers, embedded, final)
 

@@ -113,6 +113,8 @@ class Nonlinearity:
         counted, low = np.ones(x.shape, bool), -np.inf
         if kind == "rsqrt":
             eps = check_positive("eps", eps, zero=True)
+            # Synthesised variances from a normal distribution may be below zero, where
+            # 1 / sqrt has no value: they are raised to half of the least one seen.
             low = float(x.min()) / 2
             if low <= 0:
                 raise ValueError(f"rows must be variances above zero, got {2 * low}")
@@ -128,6 +130,7 @@ class Nonlinearity:
                 raise ValueError("masks must count at least one entry of every row")
         n = np.maximum(counted.sum(0), 1)
         mean = np.where(counted, x, 0).sum(0, dtype=np.float64) / n
+        # In two passes: the mean square less the squared mean would cancel.
         square = np.where(counted, (x - mean) ** 2, 0).sum(0, dtype=np.float64) / n
         return cls(
             kind=kind,
@@ -159,6 +162,7 @@ def hold_out(
     for part in parts:
         bits = part.astype(np.float32).view(np.uint32)
         for column in bits.T:
+            # Rows that collide are taken for copies, which only keeps them on one side.
             code = code * _MIX + column
     distinct = np.unique(code)
     if len(distinct) < _SHARE:

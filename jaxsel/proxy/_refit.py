@@ -127,6 +127,7 @@ def best_of(
 
 
 def _fold(params: Arrays, scale: Arrays) -> Arrays:
+    # relu((x - μ)/σ w + b) = relu(x (w/σ) + (b - μ w/σ)), and outputs alike.
     w1 = params["w1"] / scale["x_std"]
     return {
         "w1": w1,

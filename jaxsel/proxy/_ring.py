@@ -70,6 +70,7 @@ def check_ring(
         }
         attention.check(ranges.under(place), params)
         if spare_bits and attention.reads_scores:
+            # The maps of query and key are 2^spare_bits as large each.
             scores = ranges.under(place).bound("scores")
             larger = "a score times what its weights are larger by"
             ranges.under(place).fits("scores", larger, scores * 4.0**spare_bits)

@@ -17,6 +17,7 @@ _SHORTEST = 64  # comparisons that SPU's parties lengthen a pass to, if n is mor
 _ROW = 32  # numbers at most of a row of a network of switches
 _COMMITTED = 127  # bytes of a commitment and its opening, beside a share
 # From the sizes of passes to their lengths: over an octave, b ln(b / a) add up to ...
+# ... and sizes to 1/2: comparisons grow by the ratio.
 _LENGTHENED = 2 * sum(b / 8 * math.log(b / (b - 1)) for b in (5, 6, 7, 8))
 
 

@@ -251,6 +251,7 @@ class _Moments:
         covariance += share * np.trace(covariance) / d * np.eye(d)
         values, vectors = np.linalg.eigh(covariance.astype(np.float64))
         self._whiten = (vectors / np.sqrt(np.maximum(values, 1e-6))) @ vectors.T
+        # Whitened twice: the inverse covariance times the difference of means.
         self.mean = self._whiten @ self._whiten @ (weights @ x / n)
 
     def directions(self, rank: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -45,6 +45,8 @@ class SoftmaxAttention(Attention):
 
     def check(self, ranges: Ranges, params: Arrays) -> None:
         del params
+        # `weights` takes 2 bounds + 16 off a masked score, which then is up to 4 bounds
+        # + 16 below the largest: that far the exponential must be sound.
         limit = (LARGEST_EXPONENT - 16) / 4
         ranges.fits("scores", "a score", ranges.bound("scores"), limit)
 

@@ -115,6 +115,8 @@ class MLPAttention(Attention):
         return key, value
 
     def check(self, ranges: Ranges, params: Arrays) -> None:
+        # The worst of all rows up to the bound, by absolute values; a ReLU enlarges
+        # none.
         hidden = np.abs(params["w1"]).sum(0) * ranges.bound("scores")
         hidden = hidden + np.abs(params["b1"])
         out = hidden @ np.abs(params["w2"])

@@ -148,6 +148,7 @@ class PowerAttention(Attention):
         operands, scale, sign = form.fold(*form.terms(params))
         arrays = {f"attention.{k}": v[:, None, None] for k, v in operands.items()}
         if self.bias:
+            # Weighted values are divided by L in the end, the table's part among them.
             arrays["table"] = params["bias"] * sign[:, None, None] * length
         return Folded(arrays, scale, sign)
 
@@ -204,6 +205,7 @@ class PowerAttention(Attention):
         return weights
 
     def check(self, ranges: Ranges, params: Arrays) -> None:
+        # A centred score is the difference of a score and a mean, each up to the bound.
         largest = ranges.bound("scores") * (2 if self.centre else 1)
         # Over the tokens a row's weights come to L times their mean.
         weight = self.largest_weight(params, largest) * ranges.length

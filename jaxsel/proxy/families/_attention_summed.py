@@ -58,6 +58,7 @@ class SummedAttention(Attention):
         del params
         value = self.function(scores)
         value = value * spread(mask, value)
+        # A sample without any token has the sum 0, and weights 0 instead of NaN.
         return value / jnp.maximum(value.sum(-1, keepdims=True), 1e-30)
 
     def on_weights(self, at: AttentionPlace) -> bool:

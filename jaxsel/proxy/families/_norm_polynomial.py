@@ -49,6 +49,8 @@ class PolynomialNorm(Norm):
         """
         del key
         v = check_variances(variance)
+        # Powers of variances far from 0 are nearly dependent columns: those about the
+        # mean, in units of the deviation, are not.
         shift, scale = v.mean(), 1 / max(v.std(), 1e-12)
         powers = ((v - shift) * scale)[:, None] ** np.arange(self.degree + 1)
         coefficients = relative_fit(powers, v, self.eps)

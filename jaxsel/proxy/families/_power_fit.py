@@ -70,6 +70,7 @@ def _sums(chunks: Scores, form: Form, centre: bool, spread: np.ndarray) -> Array
     for s, m in chunks:
         arrays = (jnp.asarray(array) for array in (s, m, spread.astype("f")))
         for name, value in _moments(form, centre, *arrays).items():
+            # In float64 from chunk to chunk: a long pass loses no digits.
             total[name] = total.get(name, 0) + np.asarray(value, np.float64)
     return total
 

@@ -93,6 +93,7 @@ class MLPEntropy(SecureScore):
 
     def largest(self, params: Arrays, logits: float) -> float:
         """Return the largest number within the network, or behind it."""
+        # `params` come as absolute values: an interval bound, which no ReLU enlarges.
         inner = logits * params["w1"].sum(0) + params["b1"]
         outer = inner @ params["w2"] + params["b2"]
         return float(max(inner.max(), outer.max()))
