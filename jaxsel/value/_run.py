@@ -329,7 +329,8 @@ def _correlation(before: np.ndarray, now: np.ndarray) -> float:
     if (a == b).all():
         return 1.0
     a, b = a - a.mean(), b - b.mean()
-    return float(a @ b / max(np.sqrt((a @ a) * (b @ b)), 1.0))
+    size = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / size) if size > 0 else 0.0
 
 
 def _agreed(seconds: float, mesh: jax.sharding.Mesh | None) -> np.ndarray:

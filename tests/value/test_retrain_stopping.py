@@ -13,6 +13,7 @@ from jaxsel.value._group_testing import group_testing_shapley
 from jaxsel.value._loo import loo
 from jaxsel.value._msr import banzhaf
 from jaxsel.value._permutation import beta_shapley, tmc_shapley
+from jaxsel.value._run import _correlation
 from jaxsel.value._stopping import (
     MaxSamples,
     MaxTime,
@@ -157,3 +158,10 @@ def test_a_rule_of_ones_own():
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_reversed_ranks_correlate_at_minus_one(n):
+    values = np.arange(float(n))
+    assert _correlation(values, -values) == pytest.approx(-1)
+    assert _correlation(values, np.zeros(n)) == 0
