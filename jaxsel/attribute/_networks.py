@@ -101,7 +101,8 @@ def train_checkpoints(
             return recipe.step(*carry, x, y, plan.rows[s], plan.shares[s])
 
         def segment(carry: tuple[Any, Any], ends: Any) -> tuple[Any, Any]:
-            carry = fori_loop(*ends, step, carry)
+            start, stop = ends
+            carry = fori_loop(start, stop, step, carry)
             return carry, carry
 
         begin = plan.params, recipe.optimizer.init(plan.params)

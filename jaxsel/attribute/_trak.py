@@ -237,13 +237,8 @@ def _ensemble(
         # The product of two means is not a mean of products: the jackknife's
         # pseudo-values take the place of the networks' own.
         total, rest = kernels.sum(0), rests.sum(0)
-        m2, mean = np.zeros_like(scores), np.zeros_like(scores)
-        without = [
-            (total - kernel) * (rest - own_rest) / (count - 1) ** 2
-            for kernel, own_rest in zip(kernels, rests, strict=True)
-        ]
-        mean = sum(without) / count
-        m2 = (count - 1) ** 2 * sum((score - mean) ** 2 for score in without)
+        without = (total - kernels) * (rest - rests) / (count - 1) ** 2
+        m2 = (count - 1) ** 2 * count * without.var(0)
     kind = jnp.float64 if samples.x.dtype == jnp.float64 else jnp.float32
     return Values(
         values=jnp.asarray(scores, kind),
