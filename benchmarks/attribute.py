@@ -6,10 +6,10 @@ rectifiers, torch's initial weights, SGD with rate .1 and momentum .9, batches o
 epochs. Set-up B has GELU and batches of 250. Subset i is drawn by `default_rng(10000 +
 i)`. "Half" are networks of other seeds on half of the samples, two a subset; "drop" is
 the same run without 5 % of the samples. "Removal" retrains five networks without each
-target's top 1 %, and without that of the sum over targets; scores are those of other
-seeds. The damping of TRAK that is chosen is the best of four on 100 further halves,
-`default_rng(20000 + i)`, with other networks. `--write` keeps the tables beside this file
-as ATTRIBUTE.md; with `--only`, some rows of them.
+target's top 1 %, and without the top 1 % by the sum over targets; scores are of another
+seed. The damping of TRAK that is chosen is the best of four on 100 further halves,
+`default_rng(20000 + i)`, with other networks. `--write` keeps the tables as
+ATTRIBUTE.md beside this file; with `--only`, some rows of them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     data, path, missed = digits(), HERE / "ATTRIBUTE.md", []
     whole = not (args.setup or args.removal or args.only)
-    text = HEAD.format(runs=args.runs) if whole else path.read_text()
+    text = "" if whole else path.read_text()
     with limited():
         limit()
         for setup in [] if args.removal else args.setup or ["A", "B"]:
@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if whole or args.removal:
             page = removal(data, args.only)
             text = merged(text, page, rows=bool(args.only))
+    text = f"{HEAD.format(runs=args.runs)}\n\n{text}"
     print(text)
     if args.write:
         path.write_text(text)
@@ -110,8 +111,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def merged(text: str, page: str, *, rows: bool) -> str:
-    """Return a text with a section, or rows of its table, in place of the old ones."""
-    head, *sections = re.split(r"(?m)^(?=## )", text)
+    """Return sections with a new one, or rows of its table, in place of the old ones.
+
+    Args:
+        text: Sections, and perhaps a head, which is left out.
+        page: A section.
+        rows: Whether to keep other rows of the old table, and all around it.
+    """
+    _, *sections = re.split(r"(?m)^(?=## )", text)
     pages = {section.partition("\n")[0]: section.rstrip() for section in sections}
     title = page.partition("\n")[0]
     if rows and title in pages:
@@ -124,7 +131,7 @@ def merged(text: str, page: str, *, rows: bool) -> str:
         table = "\n".join(lines.values()) + "\n"
         page = re.sub(r"(?m)(?:^\|.*(?:\n|\Z))+", lambda _: table, old).rstrip()
     pages[title] = page
-    return "\n\n".join([head.rstrip(), *pages.values()]) + "\n"
+    return "\n\n".join(pages.values()) + "\n"
 
 
 HEAD = (
@@ -136,7 +143,7 @@ HEAD = (
     "and the greatest in brackets, over {runs} runs: what is dropped from is one "
     "training, and trainings differ. Seconds are CPU seconds for 200 targets, "
     "trainings included, of the first call and of the second, which compiles nothing. "
-    "The damping is the default."
+    "The damping is the default, except where it was chosen, on other subsets."
 )
 
 

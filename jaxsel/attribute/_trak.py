@@ -57,9 +57,9 @@ def trak(
 ) -> Values:
     """Attribute a classifier's outputs by projected gradients of its log-odds.
 
-    The network is replaced by a logistic regression on its gradients. With Φ, `[n,
-    dim]`, the randomly projected gradients of the samples' log-odds, φ that of a
-    target's output, and p the probability of each sample's label,
+    The network is replaced by a logistic regression on its gradients. With the samples'
+    gradients of log-odds in Φ, `[n, dim]`, and the gradient of a target's output in φ,
+    all projected at random, and the probability p of each sample's label,
 
         scores = (mean of φᵀ (ΦᵀΦ + damping n I)⁻¹ Φᵀ) · (mean of 1 - p),
 
@@ -194,8 +194,8 @@ def _kernel(
     n, dim = features.shape
     matrix = features.T @ features / n
     if damping is None:
-        # Directions that gradients have by rounding alone are damped to nothing: by
-        # that of the features, and of this matrix, whose trace is over its peak.
+        # Rounding of the features, and of this matrix, makes directions that no
+        # gradient has: they are damped to nothing. The trace bounds the peak.
         least = max(rounding / dim, dim * finfo(np.float64).eps)
         damping = least * float(np.trace(matrix))
     matrix[np.diag_indices(dim)] += damping

@@ -95,17 +95,18 @@ def linearity(
     drops are one `vmap`ped program, with the start and the order of the run.
 
     Args:
-        values: Scores, `[t, n]` or `[n]`, such as those of `attribute.metagradient`.
+        values: Scores, `[t, n]` or `[n]`, such as a metagradient.
         recipe: The model and its training.
         x: Training samples, `[n, ...]`.
         y: Labels from 0 on, or targets of a regression, `[n]`.
         x_val: Targets, `[t, ...]`.
         y_val: Their labels or targets, `[t]`.
-        key: Key of the runs and, apart from those, of the drops: that of the scores.
-        seeds: Number of runs, over which outputs are averaged: that of the scores.
+        key: Key of the runs, the same as of the scores; drops are drawn apart from it.
+        seeds: Number of runs, over which outputs are averaged, the same as of the
+            scores.
         drops: Number of retrainings, three or more.
         drop_share: Share of the samples that each leaves out, at random.
-        output: The output of a target: that of the scores. See `Recipe.measure`.
+        output: The output of a target, the same as of the scores: see `Recipe.measure`.
         chunk_size: Drops trained together; it changes speed and memory only.
 
     Returns:

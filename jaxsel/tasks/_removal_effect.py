@@ -102,7 +102,7 @@ def removal_effect(
             same key, and on networks of other seeds with another.
         share: Share of the samples that is removed.
         by: "target" removes each target's own top samples, and looks at that target;
-            "sum" removes those of the highest sum over targets, and looks at all.
+            "sum" removes samples of the highest sum over targets, and looks at all.
         seeds: Runs without each set.
         draws: Random sets.
         chunk_size: Sets that are left out of trainings together, `seeds` networks each;
@@ -178,7 +178,8 @@ def mean_and_error(changes: np.ndarray) -> tuple[float, float]:
 
     Args:
         changes: Of sets, runs and targets, `[sets, seeds, t]`, which are crossed: the
-            variance of the mean is at most the sum over axes of that of the means.
+            variance of the mean is at most the sum, over axes, of the variance of the
+            means along the axis divided by its length.
     """
     variance, axes = 0.0, range(changes.ndim)
     for axis in axes:
