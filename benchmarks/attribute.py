@@ -320,7 +320,7 @@ def measure(
 
 
 def removal(data: Data, only: Sequence[str] | None = None) -> str:
-    """Measure what networks lose without top samples, in set-up A, as a table."""
+    """Measure losses of networks without their top samples, in set-up A, as a table."""
     recipe, lines, share = recipe_of("A"), [], 0.01
     random = None
     for method in methods(recipe, data, only):
