@@ -154,7 +154,8 @@ def trak(
         np.stack(rests, dtype=np.float64),
         samples,
         reduce,
-        f"trak(dim={dim}, output={_name(output)}, networks={count})",
+        f"trak(dim={dim}, kind={kind}, share={share:g}, damping={damping}, "
+        f"output={_name(output)}, networks={count})",
     )
 
 
