@@ -210,6 +210,14 @@ def _weight_derivative(w, x, y, x_val, y_val):
     )
 
 
+@jax.jit
+def _tracin_term(w, x, y, x_val, y_val):
+    state = _RECIPE.optimizer.init(w)
+    return attribute.tracin_term(
+        _RECIPE, w, x, y, x_val, y_val, state=state, normalise=True, chunk_size=16
+    )
+
+
 # Names, functions, and arguments, as of `kernels.Kernel`.
 KERNELS = [
     ("fit_two_classes", _fit_two_classes, _two_classes),
@@ -229,4 +237,5 @@ KERNELS = [
     ("prefix_masks", _prefixes, _ranks),
     ("gauss_newton", _gauss_newton, _network),
     ("weight_derivative", _weight_derivative, _network),
+    ("tracin_term", _tracin_term, _network),
 ]

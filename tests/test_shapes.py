@@ -35,6 +35,7 @@ LEARNERS = [
 UNSHAPED = {
     "match.pursue": {"target", "l2"},
     "attribute.gauss_newton": {"params"},
+    "attribute.tracin_term": {"params"},
     "attribute.in_run_step": {"params", "examples", "targets", "step"},
 }
 # Their arrays have no axis in common.

@@ -17,6 +17,7 @@ from jaxsel._results.types import Values
 
 from ._damping import default_damping
 from ._gauss_newton import Influence, gauss_newton
+from ._networks import trained_networks
 from ._recipe import Output, Recipe, check_recipe, widened
 from ._results import over_seeds
 
@@ -101,11 +102,8 @@ def network_influence(
     check_count("seeds", seeds)
     check_count("chunk_size", chunk_size)
     arrays = samples.x, samples.y, samples.x_val, samples.y_val
-    trained = _trained(recipe, arrays[0], arrays[1], key, seeds, params)
+    trained = trained_networks(recipe, samples, key, seeds, params)
     count = len(jax.tree.leaves(trained)[0])
-    for run in range(count):
-        network = tree_map(lambda leaf, run=run: leaf[run], trained)
-        samples.check_finite(f"run {run}", network)
     _check_size(recipe, trained, samples.x)
     if damping is None:
         damping = default_damping(recipe, trained, len(samples.x))
@@ -159,47 +157,6 @@ def _solve(
         )
 
     return jax.lax.map(of_one, trained)
-
-
-@jit(static_argnames=("recipe", "seeds"))
-def _train(
-    recipe: Recipe, x: jax.Array, y: jax.Array, key: jax.Array, *, seeds: int
-) -> Any:
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(seeds))
-    plans = jax.lax.map(lambda key: recipe.plan(key, x), keys)
-    return jax.vmap(lambda plan: recipe.follow(plan, x, y))(plans)
-
-
-def _trained(
-    recipe: Recipe,
-    x: jax.Array,
-    y: jax.Array,
-    key: jax.Array | None,
-    seeds: int,
-    params: Sequence[Any] | None,
-) -> Any:
-    """Return the parameters of all networks, each leaf with a leading axis."""
-    if params is None:
-        if key is None:
-            raise ValueError("key must be given without params, got None")
-        return _train(recipe, x, y, key, seeds=seeds)
-    if not isinstance(params, Sequence) or not params:
-        raise TypeError(
-            f"params must be a sequence of one network or more, got {type(params)}"
-        )
-    wanted = jax.eval_shape(lambda: recipe.init(jax.random.key(0), x))
-    shapes = lambda tree: [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
-    for run, network in enumerate(params):
-        if shapes(network) != shapes(wanted):
-            raise ValueError(
-                f"params[{run}] must have arrays of shapes {shapes(wanted)}, as the "
-                f"model does, got {shapes(network)}"
-            )
-    structure = jax.tree.structure(wanted)
-    leaves = [map(jnp.asarray, jax.tree.leaves(network)) for network in params]
-    stacked = [jnp.stack(same) for same in zip(*leaves, strict=True)]
-    trained = jax.tree.unflatten(structure, stacked)
-    return widened(trained) if x.dtype == jnp.float64 else trained
 
 
 def _check_size(recipe: Recipe, trained: Any, x: jax.Array) -> None:

@@ -16,8 +16,10 @@ from ._learners import (
     retrain_logistic as retrain_logistic,
     retrain_mlp as retrain_mlp,
 )
+from ._linearity import linearity as linearity
 from ._noisy import noisy_labels as noisy_labels
 from ._removal import point_addition as point_addition, point_removal as point_removal
+from ._removal_effect import removal_effect as removal_effect
 from ._subsets import SubsetRuns as SubsetRuns, retrain_subsets as retrain_subsets
 from ._summary import summarisation as summarisation
 from ._watermarks import (

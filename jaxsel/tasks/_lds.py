@@ -103,7 +103,7 @@ def lds(
     m, n = runs.masks.shape
     if m < 3:
         raise ValueError(f"runs must have three subsets or more, got {m}")
-    scores, outputs = _scores(values), np.asarray(runs.outputs, np.float64)
+    scores, outputs = scores_of(values), np.asarray(runs.outputs, np.float64)
     if scores.ndim == 1:
         scores, outputs = scores[None], outputs.mean(2, keepdims=True)
     if scores.shape != (outputs.shape[2], n):
@@ -180,7 +180,8 @@ def ceiling(agreement: float, seeds: int) -> float:
     return (seeds * agreement / (1 + (seeds - 1) * agreement)) ** 0.5
 
 
-def _scores(values: Values | npt.ArrayLike) -> np.ndarray:
+def scores_of(values: Values | npt.ArrayLike) -> np.ndarray:
+    """Return scores `[t, n]` or `[n]` in float64, checked."""
     array = as_array("values", values.values if isinstance(values, Values) else values)
     check_numeric("values", array)
     if array.ndim not in (1, 2):

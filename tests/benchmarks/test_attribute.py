@@ -54,3 +54,18 @@ def test_targets_that_are_missed_say_so():
     }
     words = [line.rpartition(": ")[2] for line in bench.targets(rows)]
     assert words == ["missed", "reached", "reached", "missed", "reached"]
+
+
+def test_rows_and_sections_are_put_in_place_of_old_ones():
+    table = "| method | half |\n|---|---|\n| `a` | 1 |\n| `b` | 2 |"
+    text = f"# Head\n\nMade.\n\n## A\n\nWords.\n\n{table}\n\n- line\n\n## B\n\nLast.\n"
+    new = "## A\n\nOthers.\n\n| method | half |\n|---|---|\n| `b` | 3 |\n| `c` | 4 |"
+    rows = "| `a` | 1 |\n| `b` | 3 |\n| `c` | 4 |"
+    assert bench.merged(text, new, rows=True) == (
+        "## A\n\nWords.\n\n| method | half |\n|---|---|\n"
+        f"{rows}\n\n- line\n\n## B\n\nLast.\n"
+    )
+    assert bench.merged(text, new, rows=False) == f"{new}\n\n## B\n\nLast.\n"
+    page = "## C\n\nNew."
+    assert bench.merged(text, page, rows=True).endswith("\n\n## C\n\nNew.\n")
+    assert bench.merged("", page, rows=False) == "## C\n\nNew.\n"
