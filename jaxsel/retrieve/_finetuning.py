@@ -46,9 +46,9 @@ def select_for_finetuning(
     no target sample, which to first order raise the loss of each, are left out. Of the
     others a chooser takes `budget`, by inner products of these coordinates:
 
-    - "round_robin": target samples take turns to choose the row most alike to them. For
-      a budget below m, the first turns are those of target samples whose mean stays
-      near that of all.
+    - "round_robin": target samples take turns, in their order, to choose the row most
+      alike to them. Of a budget below m, those have a turn whose mean is near that of
+      all, by herding.
     - "omp": matching pursuit of the target's mean gradient, with weights; see `omp`.
       Once it stops, it matches again with rows that are not chosen yet.
     - "herding": kernel mean matching with equal weights; see `herding`.
@@ -115,10 +115,11 @@ def select_for_finetuning(
             "candidates must have a row whose gradient aligns with that of a target "
             f"sample, but none of {len(coordinates)} has"
         )
-    # Of gradients that were not scaled, the longest has length 1.
     pool = coordinates.candidates[rows]
-    pool = pool / np.linalg.norm(pool, axis=1).max()
     goal = coordinates.target[np.any(coordinates.target != 0, axis=1)]
+    # Of gradients that were not scaled, the longest gets length 1.
+    longest = np.linalg.norm(pool, axis=1).max()
+    pool, goal = pool / longest, goal / longest
     places, weights = _CHOOSERS[chooser](pool, goal, min(budget, len(rows)))
     return Selection(
         indices=jnp.asarray(rows[places], jnp.int32),
@@ -144,8 +145,9 @@ _Choice = tuple[np.ndarray, np.ndarray]
 
 
 def _by_turns(pool: np.ndarray, goal: np.ndarray, budget: int) -> _Choice:
-    order = herding(goal, goal.mean(axis=0), len(goal)).to_numpy()
-    chosen = _round_robin(jnp.asarray(pool), jnp.asarray(goal[order]), budget=budget)
+    if budget < len(goal):
+        goal = goal[herding(goal, goal.mean(axis=0), budget).to_numpy()]
+    chosen = _round_robin(jnp.asarray(pool), jnp.asarray(goal), budget=budget)
     return np.asarray(chosen), np.ones(budget)
 
 

@@ -61,7 +61,8 @@ def test_float32_is_near_float64():
         wide, wide_shares = target_subspace(products(rows), 30)
     np.testing.assert_allclose(shares, wide_shares, rtol=1e-4)
     # Inner products of coordinates don't depend on signs of directions.
-    np.testing.assert_allclose(basis @ basis.T, wide @ wide.T, rtol=1e-3, atol=1e-5)
+    narrow, wide = np.asarray(basis), np.asarray(wide)
+    np.testing.assert_allclose(narrow @ narrow.T, wide @ wide.T, rtol=1e-3, atol=1e-5)
 
 
 def test_scales_of_gradients_change_no_share():

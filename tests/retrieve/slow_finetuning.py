@@ -41,9 +41,11 @@ def turns(alike, budget):
 
 
 def round_robin(pool, target, budget, *, rank=64, normalise=True):
-    """Choose by turns, in the order of herding, among rows that align with one."""
+    """Choose by turns among rows that align with a target sample."""
     rows, goal = coordinates(pool, target, rank, normalise=normalise)
     goal = goal[np.abs(goal).max(1) > 0]
-    alike = rows @ goal[herding(goal, len(goal))].T
-    useful = np.flatnonzero(alike.max(1) > 0)
+    useful = np.flatnonzero((rows @ goal.T).max(1) > 0)
+    if budget < len(goal):
+        goal = goal[herding(goal, budget)]
+    alike = rows @ goal.T
     return useful[turns(alike[useful], min(budget, len(useful)))]

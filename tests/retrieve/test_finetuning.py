@@ -111,9 +111,10 @@ def test_lengths_count_only_without_normalising():
 
 def test_round_robin_by_definition():
     pool, target = samples()
-    for rank in (3, 64):
-        result = select_for_finetuning(pool, target, 40, rank=rank)
-        assert list(result) == list(slow.round_robin(pool, target, 40, rank=rank))
+    for rank, budget in ((3, 40), (64, 40), (64, 4)):
+        result = select_for_finetuning(pool, target, budget, rank=rank)
+        expected = slow.round_robin(pool, target, budget, rank=rank)
+        assert list(result) == list(expected)
 
 
 def test_every_target_gets_its_share():
