@@ -92,9 +92,10 @@ class TargetCoordinates:
         """
         import pandas as pd
 
-        best, alike = self.serves(rows)
-        columns = {"target": best, "alike": alike, "length": self.lengths[rows]}
-        return pd.DataFrame(columns, index=pd.Index(np.asarray(rows), name="row"))
+        places = np.asarray(rows)
+        best, alike = self.serves(places)
+        columns = {"target": best, "alike": alike, "length": self.lengths[places]}
+        return pd.DataFrame(columns, index=pd.Index(places, name="row"))
 
 
 def target_coordinates(
@@ -148,7 +149,9 @@ def target_coordinates(
     rank = check_count("rank", rank)
     n, part = open_gradients("candidates", candidates, network)
     m, target_part = open_gradients("target", target, network)
-    size = min(n, _ROWS if chunk_size is None else check_count("chunk_size", chunk_size))
+    size = min(
+        n, _ROWS if chunk_size is None else check_count("chunk_size", chunk_size)
+    )
     goal = target_part(np.arange(m))
     check_alike(part(np.zeros(1, np.int64)), goal)
     squares = widen(jnp.asarray(goal.diag()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +45,10 @@ def open_gradients(name: str, samples: Any, network: Network) -> tuple[int, Part
         return len(oracle), lambda rows: oracle.take(jnp.asarray(rows))
     if hasattr(network, "graphdef"):
         return _of_target(name, samples, network)
-    if callable(network):
-        gradients = network
-    elif isinstance(network, tuple) and len(network) == 2:
-        loss, params = network
-
-        def gradients(part: Any) -> Oracle:
-            return ghost(loss, params, part)
-    else:
+    gradients: Any = network
+    if isinstance(network, tuple) and len(network) == 2:
+        gradients = functools.partial(ghost, *network)
+    elif not callable(network):
         raise TypeError(
             "network must be a models.Target, a pair (loss, params), or a function "
             f"from examples to an oracle of jaxsel.gradients, got {network!r}"
@@ -110,9 +107,7 @@ def _of_target(name: str, samples: Any, model: Target) -> tuple[int, Part]:
     check_same_length(f"inputs of {name}", _rows(inputs), f"labels of {name}", labels)
 
     def of_rows(rows: np.ndarray) -> Oracle:
-        hidden, logits = model.head_input_and_logits(
-            take_rows_at(inputs, rows)
-        )
+        hidden, logits = model.head_input_and_logits(take_rows_at(inputs, rows))
         return last_layer(logits, labels[rows], hidden)
 
     return len(labels), of_rows

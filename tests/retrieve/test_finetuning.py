@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import slow_finetuning as slow
+from flax import nnx
 
-from jaxsel import gradients, match
+from jaxsel import gradients, match, models
+from jaxsel.models import Classifier
 from jaxsel.retrieve import round_robin, select_for_finetuning, target_coordinates
 from jaxsel.retrieve._finetuning import _CHOOSERS
 
@@ -90,9 +92,7 @@ def test_networks_give_the_gradients_of_their_examples(kind):
         result = select_for_finetuning(oracle, make(target), 10, chunk_size=16)
     else:
         network = make if kind == "function" else (loss, params)
-        result = select_for_finetuning(
-            pool, target, 10, network=network, chunk_size=16
-        )
+        result = select_for_finetuning(pool, target, 10, network=network, chunk_size=16)
     assert list(result) == list(expected)
 
 
@@ -154,9 +154,7 @@ def test_mean_alignment_omp_and_herding_follow_the_mean():
 def test_facility_location_covers_then_repeats():
     target = np.eye(3)[:2]
     pool = [[1.0, 0, 0.1], [1.0, 0, 0], [1.0, 0, 0.2], [0, 1.0, 0.9], [0, 0, 1.0]]
-    rows = select_for_finetuning(
-        np.array(pool), target, 5, chooser="facility_location"
-    )
+    rows = select_for_finetuning(np.array(pool), target, 5, chooser="facility_location")
     assert list(rows) == [1, 3, 0, 2]
 
 
@@ -216,9 +214,13 @@ def test_strict_types(chooser):
     pool, target = (array.astype(np.float32) for array in samples())
     expected = list(select_for_finetuning(pool, target, 12, chooser=chooser))
     with jax.numpy_dtype_promotion("strict"):
-        assert list(select_for_finetuning(pool, target, 12, chooser=chooser)) == expected
+        assert (
+            list(select_for_finetuning(pool, target, 12, chooser=chooser)) == expected
+        )
     with jax.enable_x64(True):
-        assert list(select_for_finetuning(pool, target, 12, chooser=chooser)) == expected
+        assert (
+            list(select_for_finetuning(pool, target, 12, chooser=chooser)) == expected
+        )
 
 
 def test_coordinates_serve_for_several_choices():
@@ -244,9 +246,7 @@ def test_gradients_that_are_not_finite_are_refused_by_row():
     broken[0][31] = np.inf
     network = (loss, parameters())
     with pytest.raises(ValueError, match="length, but that of row 31 has NaN"):
-        select_for_finetuning(
-            broken, examples(6, 2), 5, network=network, chunk_size=16
-        )
+        select_for_finetuning(broken, examples(6, 2), 5, network=network, chunk_size=16)
     with pytest.raises(ValueError, match="target must have gradients.*row 31"):
         select_for_finetuning(examples(6, 2), broken, 5, network=network)
     pool[11] = 1e30
@@ -269,8 +269,8 @@ def test_bad_arguments():
         select_for_finetuning(pool, 0 * target, 5)
     with pytest.raises(ValueError, match="target must have gradients of the cand"):
         select_for_finetuning(pool, target[:, :4], 5)
+    factors = gradients.factored(pool[:, :2], pool[:, 2:])
     with pytest.raises(TypeError, match="target must be an oracle of the candidates'"):
-        factors = gradients.factored(pool[:, :2], pool[:, 2:])
         select_for_finetuning(factors, target, 5)
     with pytest.raises(TypeError, match="network must be a models.Target, a pair"):
         select_for_finetuning(pool, target, 5, network=3)
@@ -306,3 +306,55 @@ def test_loaders_take_the_rows():
     chosen = select_for_finetuning(pool, target, 5)
     rows = grain.MapDataset.source(list(chosen)).map(lambda row: pool[row])
     np.testing.assert_array_equal(list(rows), pool[np.asarray(chosen)])
+
+
+# Pretrained models.
+
+
+def tiny_target(between=None, *, n_classes=3):
+    config = models.EncoderConfig(
+        kind="text", layers=1, heads=2, hidden=8, intermediate=8, vocab=20, positions=6
+    )
+    classifier = Classifier(
+        config, n_classes, read="mean", between=between, rngs=nnx.Rngs(0)
+    )
+    graphdef, params = nnx.split(classifier, nnx.Param)
+    return models.Target(config=config, graphdef=graphdef, params=params, read="mean")
+
+
+def labelled(n, seed):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 20, (n, 6)), rng.integers(0, 3, n)
+
+
+@pytest.mark.parametrize("between", [None, "tanh"])
+def test_a_target_model_gives_the_gradients_of_its_head(between):
+    target = tiny_target(between)
+    pool, goal = labelled(30, 1), labelled(5, 2)
+    hidden, logits = target.head_input_and_logits(pool[0])
+    np.testing.assert_allclose(logits, target.logits(pool[0]), atol=1e-6)
+    head = nnx.merge(target.graphdef, target.params).head
+    np.testing.assert_allclose(
+        logits, hidden @ head.kernel[...] + head.bias[...], atol=1e-6
+    )
+
+    def rows(tokens, labels):
+        hidden, logits = target.head_input_and_logits(tokens)
+        errors = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        errors -= np.eye(3)[labels]
+        inputs = np.pad(hidden, ((0, 0), (0, 1)), constant_values=1)
+        return np.einsum("nc,nh->nch", errors, inputs).reshape(len(labels), -1)
+
+    expected = slow.round_robin(rows(*pool), rows(*goal), 8)
+    result = select_for_finetuning(pool, goal, 8, network=target, chunk_size=16)
+    assert list(result) == list(expected)
+
+
+def test_a_target_model_refuses_what_does_not_fit():
+    pool, goal = labelled(30, 1), labelled(5, 2)
+    with pytest.raises(TypeError, match="candidates must be a pair .inputs, labels"):
+        select_for_finetuning(pool[0], goal, 8, network=tiny_target())
+    with pytest.raises(ValueError, match="labels of target"):
+        select_for_finetuning(pool, (goal[0], goal[1][:3]), 8, network=tiny_target())
+    with pytest.raises(ValueError, match="has no head"):
+        select_for_finetuning(pool, goal, 8, network=tiny_target(n_classes=None))
