@@ -68,7 +68,7 @@ def open_gradients(name: str, samples: Any, network: Network) -> tuple[int, Part
 
 
 def check_alike(candidates: Oracle, target: Oracle) -> None:
-    """Refuse oracles whose inner products mean nothing.
+    """Refuse oracles of different kinds, forms or projections.
 
     Raises:
         TypeError: If they are of different kinds.

@@ -31,6 +31,7 @@ def round_robin(
     References:
         A critical look at targeted instruction selection, arXiv 2602.14696 (2026).
     """
+    candidates, target = jnp.asarray(candidates), jnp.asarray(target)
     m, n = target.shape[0], candidates.shape[0]
 
     def choose(
