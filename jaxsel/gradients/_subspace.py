@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxsel._devices.typed import finfo
+from jaxsel._devices.typed import diagonal, finfo
 
 
 def target_subspace(
@@ -36,11 +38,12 @@ def target_subspace(
     """
     m = products.shape[0]
     r = min(rank, m)
-    squares, vectors = jnp.linalg.eigh(products)
-    squares, vectors = squares[::-1][:r], vectors[:, ::-1][:, :r]
+    ascending: Any = jnp.linalg.eigh(products)
+    squares: jax.Array = ascending[0][::-1][:r]
+    vectors: jax.Array = ascending[1][:, ::-1][:, :r]
     kept = squares > m * finfo(products.dtype).eps * squares[0]
     lengths = jnp.sqrt(jnp.where(kept, squares, 1))
     basis = jnp.where(kept[None], vectors / lengths[None], 0)
-    total = jnp.trace(products)
+    total = jnp.sum(diagonal(products))
     shares = jnp.where(kept, squares, 0) / jnp.where(total > 0, total, 1)
     return basis, shares

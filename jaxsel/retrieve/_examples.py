@@ -46,8 +46,10 @@ def open_gradients(name: str, samples: Any, network: Network) -> tuple[int, Part
     if hasattr(network, "graphdef"):
         return _of_target(name, samples, network)
     gradients: Any = network
-    if isinstance(network, tuple) and len(network) == 2:
-        gradients = functools.partial(ghost, *network)
+    if isinstance(gradients, tuple):
+        gradients = functools.partial(
+            ghost, *_pair("network", gradients, "(loss, params)")
+        )
     elif not callable(network):
         raise TypeError(
             "network must be a models.Target, a pair (loss, params), or a function "
@@ -56,7 +58,7 @@ def open_gradients(name: str, samples: Any, network: Network) -> tuple[int, Part
     examples = check_examples(samples)
 
     def of_rows(rows: np.ndarray) -> Oracle:
-        oracle = gradients(jax.tree.map(lambda array: array[rows], examples))
+        oracle: Any = gradients(take_rows_at(examples, rows))
         if not isinstance(oracle, Oracle) or len(oracle) != len(rows):
             raise TypeError(
                 "network must return an oracle of jaxsel.gradients with one gradient "
@@ -81,29 +83,44 @@ def check_alike(candidates: Oracle, target: Oracle) -> None:
         )
     if isinstance(candidates, Projected) and isinstance(target, Projected):
         candidates.check_alike(target)
-    forms = [
-        jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(_mean, oracle))
-        for oracle in (candidates, target)
-    ]
+    forms = [_shapes(oracle) for oracle in (candidates, target)]
     if forms[0] != forms[1]:
         raise ValueError(
-            f"target must have gradients of the candidates' form, {forms[0]}, got "
-            f"{forms[1]}"
+            "target must have gradients of the candidates' form, arrays of shape "
+            f"{forms[0]}, got {forms[1]}"
         )
+
+
+def _shapes(oracle: Oracle) -> list[tuple[int, ...]]:
+    """Return the shapes of a gradient's arrays."""
+    return [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(_mean, oracle))]
 
 
 def _mean(oracle: Oracle) -> Any:
     return oracle.mean()
 
 
+def _pair(name: str, value: Any, parts: str) -> tuple[Any, Any]:
+    """Return the two parts of a pair.
+
+    Raises:
+        TypeError: If it has another length.
+    """
+    if len(value) != 2:
+        raise TypeError(f"{name} must be a pair {parts}, got {len(value)} parts")
+    return value[0], value[1]
+
+
 def _of_target(name: str, samples: Any, model: Target) -> tuple[int, Part]:
     """Return the gradients of a classifier's head, in closed form."""
-    if not isinstance(samples, tuple) or len(samples) != 2:
+    pair: Any = samples
+    if not isinstance(pair, tuple):
         raise TypeError(
             f"{name} must be a pair (inputs, labels) for a models.Target, got "
             f"{type(samples).__name__}"
         )
-    inputs, labels = model.check(samples[0]), np.asarray(samples[1])
+    first, second = _pair(name, pair, "(inputs, labels)")
+    inputs, labels = model.check(first), np.asarray(second)
     check_same_length(f"inputs of {name}", _rows(inputs), f"labels of {name}", labels)
 
     def of_rows(rows: np.ndarray) -> Oracle:

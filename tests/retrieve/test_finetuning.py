@@ -79,7 +79,7 @@ def test_raw_scales_and_float64():
         np.testing.assert_allclose(alike, rows @ goal.T, atol=atol)
 
 
-@pytest.mark.parametrize("kind", ["pair", "function", "oracle", "streamed"])
+@pytest.mark.parametrize("kind", ["pair", "function", "jvp", "oracle", "streamed"])
 def test_networks_give_the_gradients_of_their_examples(kind):
     pool, target, params = examples(40, 1), examples(6, 2), parameters()
     make = lambda part: gradients.per_sample(loss, params, part)
@@ -91,7 +91,8 @@ def test_networks_give_the_gradients_of_their_examples(kind):
             oracle = gradients.streamed(load, 40, chunk_size=16)
         result = select_for_finetuning(oracle, make(target), 10, chunk_size=16)
     else:
-        network = make if kind == "function" else (loss, params)
+        directional = lambda part: gradients.jvp(loss, params, part)
+        network = {"function": make, "jvp": directional}.get(kind, (loss, params))
         result = select_for_finetuning(pool, target, 10, network=network, chunk_size=16)
     assert list(result) == list(expected)
 
