@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxsel._devices.typed import diagonal, finfo
+
+
+_eigh: Callable[[jax.Array], tuple[jax.Array, jax.Array]] = jnp.linalg.eigh
 
 
 def target_subspace(
@@ -38,9 +41,8 @@ def target_subspace(
     """
     m = products.shape[0]
     r = min(rank, m)
-    ascending: Any = jnp.linalg.eigh(products)
-    squares: jax.Array = ascending[0][::-1][:r]
-    vectors: jax.Array = ascending[1][:, ::-1][:, :r]
+    squares, vectors = _eigh(products)
+    squares, vectors = squares[::-1][:r], vectors[:, ::-1][:, :r]
     kept = squares > m * finfo(products.dtype).eps * squares[0]
     lengths = jnp.sqrt(jnp.where(kept, squares, 1))
     basis = jnp.where(kept[None], vectors / lengths[None], 0)
