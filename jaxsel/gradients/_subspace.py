@@ -10,7 +10,6 @@ from jaxtyping import Float
 
 from jaxsel._devices.typed import diagonal, finfo
 
-
 _eigh: Callable[[jax.Array], tuple[jax.Array, jax.Array]] = jnp.linalg.eigh
 
 
