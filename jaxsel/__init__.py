@@ -37,6 +37,7 @@ from .retrieve import (
     retrieve_binned as retrieve_binned,
     retrieve_nearest as retrieve_nearest,
     retrieve_targeted as retrieve_targeted,
+    select_for_finetuning as select_for_finetuning,
 )
 from .value import (
     adjusted_semivalue as adjusted_semivalue,

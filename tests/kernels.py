@@ -142,6 +142,11 @@ def _near(rng):
     ).astype(np.int32)
 
 
+def _products(rng):
+    rows = rng.normal(size=(5, N)).astype(np.float32)
+    return (rows @ rows.T,)
+
+
 def _codes(rng):
     return tuple(rng.integers(0, 3, (n, D)).astype(np.uint8) for n in (N, 4))
 
@@ -266,6 +271,8 @@ KERNELS = [
     Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
     Kernel("median_distance", match.median_distance, _points),
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
+    Kernel("round_robin", partial(retrieve.round_robin, budget=8), _points),
+    Kernel("target_subspace", partial(gradients.target_subspace, rank=3), _products),
     Kernel("merge_nearest-l2", partial(_merge_nearest, metric="l2"), _points),
     Kernel("merge_nearest-cosine", partial(_merge_nearest, metric="cosine"), _points),
     Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),

@@ -49,6 +49,7 @@ ROOMS = (
 # A page, and the model that its code needs.
 NEEDS = {
     "docs/targets.md": "minilm",
+    "docs/finetuning.md": "minilm",
     "docs/image-features.md": "efficientnet_lite0",
 }
 

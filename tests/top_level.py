@@ -102,6 +102,9 @@ CALLS = {
     "retrieve_targeted": lambda x, y, x_val, y_val: jaxsel.retrieve_targeted(
         x, x_val, 4
     ),
+    "select_for_finetuning": lambda x, y, x_val, y_val: jaxsel.select_for_finetuning(
+        x, x_val, 4
+    ),
 }
 
 LABELLED = {
@@ -121,6 +124,7 @@ LABELLED = {
         "binning_distance",
         "retrieve_binned",
         "retrieve_targeted",
+        "select_for_finetuning",
     }
 }
 """Functions that take labels of classes."""

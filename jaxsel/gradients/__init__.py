@@ -17,3 +17,4 @@ from ._oracle import (
 from ._per_sample import per_sample as per_sample
 from ._projected import Projected as Projected, projected as projected
 from ._streamed import Streamed as Streamed, streamed as streamed
+from ._subspace import target_subspace as target_subspace

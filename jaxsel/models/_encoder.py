@@ -143,11 +143,18 @@ class Classifier(nnx.Module):
         """Return logits, `[n, classes]`; arguments as for `Encoder`."""
         if self.head is None:
             raise ValueError("this model has no head: load it with n_classes=")
-        row = self.features(inputs, mask)
-        if self.between is not None:
-            activate = jnp.tanh if self.between == "tanh" else jax.nn.relu
-            row = activate(self.pooler(row))
-        return self.head(row)
+        return self.head(self.head_input(self.features(inputs, mask)))
+
+    def head_input(self, row: jax.Array) -> jax.Array:
+        """Return the head's input `[n, H]`: features, through a layer if there is one.
+
+        Args:
+            row: Features, `[n, H]`.
+        """
+        if self.between is None:
+            return row
+        activate = jnp.tanh if self.between == "tanh" else jax.nn.relu
+        return activate(self.pooler(row))
 
 
 def pool(x: jax.Array, mask: jax.Array | None, *, read: Read) -> jax.Array:

@@ -124,6 +124,35 @@ class Target:
         run = functools.partial(apply_features, read=read, layers=layers)
         return self._run(run, inputs, mask, batch_size, progress)
 
+    def head_input_and_logits(
+        self,
+        inputs: Tokens | npt.ArrayLike,
+        mask: npt.ArrayLike | None = None,
+        *,
+        batch_size: int = 64,
+        progress: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the head's input `[n, H]` and its logits `[n, classes]`, in one pass.
+
+        From both follow the gradients of the head, with `gradients.last_layer`.
+
+        Args:
+            inputs: As for `logits`.
+            mask: As for `logits`.
+            batch_size: As for `logits`.
+            progress: Show a bar.
+
+        Raises:
+            TypeError: If tokens are not integers.
+            ValueError: If `inputs` doesn't fit the model, or the model has no head.
+        """
+        model = nnx.merge(self.graphdef, self.params)
+        if model.head is None:
+            raise ValueError("this model has no head: load it with n_classes=")
+        features = self.features(inputs, mask, batch_size=batch_size, progress=progress)
+        rows = model.head_input(jnp.asarray(features))
+        return np.asarray(rows), np.asarray(model.head(rows))
+
     def _run(
         self, run: Any, inputs: Any, mask: Any, batch_size: int, progress: bool
     ) -> np.ndarray:

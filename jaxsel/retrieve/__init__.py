@@ -5,8 +5,10 @@ from ._binning import (
     fewest_mismatches as fewest_mismatches,
     retrieve_binned as retrieve_binned,
 )
+from ._coordinates import target_coordinates as target_coordinates
 from ._coverage import coverage as coverage
 from ._duplicates import duplicates as duplicates
+from ._finetuning import select_for_finetuning as select_for_finetuning
 from ._near_duplicates import NearDuplicates as NearDuplicates
 from ._nearest import (
     empty_nearest as empty_nearest,
@@ -18,4 +20,5 @@ from ._retrieve import (
     pseudo_labels as pseudo_labels,
     retrieve_nearest as retrieve_nearest,
 )
+from ._round_robin import round_robin as round_robin
 from ._targeted import retrieve_targeted as retrieve_targeted

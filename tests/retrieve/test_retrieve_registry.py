@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import selector_cases as cases
+import slow_finetuning
 import slow_retrieval as slow
 from test_targeted import cosines, facilities, greedy
 
@@ -20,6 +21,7 @@ DEFINITIONS = {
     "retrieve_targeted": cases.listed(
         lambda x, h, k: greedy(facilities(cosines(x, h), 1.0), len(x), k)
     ),
+    "select_for_finetuning": cases.listed(slow_finetuning.round_robin),
     "retrieve_binned": cases.listed(binned),
 }
 each_selector = pytest.mark.parametrize("name", RETRIEVERS)
