@@ -20,9 +20,9 @@ from jaxsel._inputs.checks import (
 )
 from jaxsel._inputs.usual_mistakes import doubt
 
-from ._mixture_best import BestMixture, Problem, find_best, next_mixtures
+from ._mixture_best import NORMAL_95, BestMixture, Problem, find_best, next_mixtures
 from ._mixture_design import check_mixtures, check_upper, generator
-from ._mixture_fit import Fit, fit, moments, noise_variance, posterior
+from ._mixture_fit import Fit, fit, moments, noise_variance, operator, posterior
 from ._mixture_kernel import MODELS, MixtureModel
 
 if TYPE_CHECKING:
@@ -42,35 +42,40 @@ class MixtureResponse:
         metrics: Their metrics, `[R]`.
         goal: "min" or "max".
         model: The model that predicts: "quadratic" or "gp".
-        loo_errors: Root mean square error of predicting each run from all others, in
-            the metric's units, of each model that was fitted.
+        log: Whether the model is of the metric's logarithm.
+        loo_errors: Root mean square error of predicting each run from all others, of
+            each model that was fitted: in the metric's units, or of its logarithm.
         upper: Upper bounds of the weights, `[D]`.
         names: Names of the domains.
         diverged: Number of runs left out, whose metric was NaN or infinite.
         fitted: Draws of the model's scales.
+        other: The model not chosen, or None, and its weight: about how likely it is
+            the better one.
     """
 
     mixtures: np.ndarray
     metrics: np.ndarray
     goal: Goal
     model: MixtureModel
+    log: bool
     loo_errors: Mapping[MixtureModel, float]
     upper: np.ndarray
     names: tuple[Any, ...]
     diverged: int
     fitted: Fit = dataclasses.field(repr=False)
+    other: tuple[Fit, float] | None = dataclasses.field(default=None, repr=False)
 
     def __repr__(self) -> str:
         runs, domains = self.mixtures.shape
         return (
             f"MixtureResponse({runs} runs, {domains} domains, goal={self.goal!r}, "
-            f"model={self.model!r}, loo_error={self.loo_errors[self.model]:.3g}, "
-            f"noise={self.noise:.3g})"
+            f"model={self.model!r}, log={self.log}, "
+            f"loo_error={self.loo_errors[self.model]:.3g}, noise={self.noise:.3g})"
         )
 
     @property
     def noise(self) -> float:
-        """Standard deviation of a run's metric around its expectation."""
+        """Standard deviation of a run's metric, or of its logarithm if `log`."""
         return self._scale * noise_variance(self.fitted) ** 0.5
 
     def predict(
@@ -78,10 +83,14 @@ class MixtureResponse:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Predict the metric at mixtures.
 
-        Standard errors count what is unknown of the response and of the model's scales.
-        They are multiplied by Student's quantile over the normal one, and by the size
-        of the errors of runs left out where these are larger than expected: a mean ±
-        1.96 standard errors holds the metric in about 95 % of mixtures like the runs'.
+        Standard errors count what is unknown of the response, of the model's scales,
+        and of the model itself, if both were fitted and predict runs left out about as
+        well. They are multiplied by Student's quantile over the normal one, and by the
+        size of the errors of runs left out where these are larger than expected.
+
+        With `log`, the mean is the exponential of the mean logarithm, and the standard
+        error that of the logarithm times the mean: take `interval`, whose ends are not
+        symmetric then.
 
         Args:
             mixtures: Weights `[m, D]`, rows that sum to 1; within the bounds or not.
@@ -95,11 +104,33 @@ class MixtureResponse:
             TypeError: If the mixtures are not numeric.
             ValueError: If their shape or sums do not fit.
         """
+        mean, error = self._predicted(mixtures, of_run)
+        return (np.exp(mean), np.exp(mean) * error) if self.log else (mean, error)
+
+    def interval(
+        self, mixtures: npt.ArrayLike, *, of_run: bool = False
+    ) -> npt.NDArray[np.float64]:
+        """Return the ends of 95 % intervals at mixtures, `[m, 2]`.
+
+        They hold the metric in about 95 % of mixtures that are spread as the runs' are.
+        At a mixture that was chosen for its mean, take the interval of `best`.
+
+        Args:
+            mixtures: Weights `[m, D]`.
+            of_run: Whether of a single run, rather than of the expected metric.
+        """
+        mean, error = self._predicted(mixtures, of_run)
+        ends = np.stack([mean - NORMAL_95 * error, mean + NORMAL_95 * error], axis=1)
+        return np.exp(ends) if self.log else ends
+
+    def _predicted(
+        self, mixtures: npt.ArrayLike, of_run: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard errors of the metric, or of its logarithm."""
         points = check_mixtures("mixtures", mixtures, len(self.names))
         mean, variance = self._moments(points)
-        if of_run:
-            variance = variance + self.noise**2
-        return self._sign * mean, np.sqrt(variance)
+        noise = self.noise**2 if of_run else 0.0
+        return self._sign * mean, np.sqrt(variance + noise)
 
     def best(self, *, key: jax.Array | None = None) -> BestMixture:
         """Find the mixture within the bounds with the best expected metric.
@@ -111,10 +142,21 @@ class MixtureResponse:
             The mixture with intervals, and the domains that could be at zero.
         """
         best = find_best(self._problem, self._rng(key))
-        if self.goal == "min":
-            return best
         low, high = best.interval
-        return dataclasses.replace(best, metric=-best.metric, interval=(-high, -low))
+        metric = self._sign * best.metric
+        ends = (low, high) if self.goal == "min" else (-high, -low)
+        if not self.log:
+            return dataclasses.replace(best, metric=metric, interval=ends)
+        factor = float(np.exp(metric))
+        worse = np.exp(metric + self._sign * best.without)
+        return dataclasses.replace(
+            best,
+            metric=factor,
+            standard_error=factor * best.standard_error,
+            interval=(float(np.exp(ends[0])), float(np.exp(ends[1]))),
+            without=np.abs(worse - factor),
+            without_error=worse * best.without_error,
+        )
 
     def next_design(
         self,
@@ -171,29 +213,43 @@ class MixtureResponse:
 
     @property
     def _scale(self) -> float:
-        return float(self.metrics.std())
+        return float(self._values.std())
 
-    @property
+    @functools.cached_property
+    def _values(self) -> np.ndarray:
+        return np.log(self.metrics) if self.log else self.metrics
+
+    @functools.cached_property
     def _scaled(self) -> np.ndarray:
-        return self._sign * (self.metrics - self.metrics.mean()) / self._scale
+        return self._sign * (self._values - self._values.mean()) / self._scale
 
     def _moments(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = moments(self.fitted, self.mixtures, self._scaled, points)
+        data = self.mixtures, self._scaled, points
+        mean, variance = moments(self.fitted, *data)
+        if self.other is not None:
+            other, weight = self.other
+            variance = variance + weight * (moments(other, *data)[0] - mean) ** 2
         return self._shifted(mean), variance * self._scale**2
 
     def _joint(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, covariance = posterior(self.fitted, self.mixtures, self._scaled, points)
+        data = self.mixtures, self._scaled, points
+        mean, covariance = posterior(self.fitted, *data)
+        if self.other is not None:
+            other, weight = self.other
+            apart = moments(other, *data)[0] - mean
+            covariance = covariance + weight * np.outer(apart, apart)
         return self._shifted(mean), covariance * self._scale**2
 
     def _shifted(self, mean: np.ndarray) -> np.ndarray:
-        """Return means in the metric's units, negative for a goal of "max"."""
-        return self._sign * self.metrics.mean() + self._scale * mean
+        """Return means of the metric or its logarithm, negative for "max"."""
+        return self._sign * self._values.mean() + self._scale * mean
 
     @functools.cached_property
     def _problem(self) -> Problem:
         return Problem(
             self._moments,
             self._joint,
+            lambda points: operator(self.fitted, self.mixtures, points),
             self.upper,
             self.mixtures,
             self.noise**2,
@@ -211,6 +267,7 @@ def mixture_response(
     *,
     goal: Goal = "min",
     model: MixtureModel | None = None,
+    log: bool | None = None,
     upper: npt.ArrayLike | None = None,
     names: Sequence[Any] | None = None,
 ) -> MixtureResponse:
@@ -218,8 +275,8 @@ def mixture_response(
 
     Two regressions are fitted, and the one with the smaller error of runs left out is
     kept: Scheffé's quadratic polynomial with shrunken products, and a Gaussian process
-    with a length for each domain. Their scales, noise included, come from the
-    restricted likelihood in float64, and predictions average over their uncertainty.
+    with a length for each domain, either of the metric or of its logarithm. Their
+    scales, noise included, come from the restricted likelihood in float64, and predictions average over their uncertainty.
     Costs O(R³) a step of the search, and some seconds to compile.
 
     Args:
@@ -228,6 +285,9 @@ def mixture_response(
             infinity diverged, and are left out with a warning.
         goal: "min" for losses, "max" for accuracies.
         model: "quadratic" or "gp"; by the error of runs left out if None.
+        log: Whether to fit the logarithm of the metrics, which must be positive, as
+            suits losses that differ by large factors; if None, wherever runs left out
+            are more likely under it.
         upper: Upper bounds of the weights, `[D]`; 1 if None. For a budget of B samples
             and at most e passes: `e * counts / B`.
         names: Names of the domains; their numbers if None.
@@ -280,39 +340,68 @@ def mixture_response(
     _check_runs(weights, scores, diverged)
     if diverged:
         doubt(
-            f"{diverged} of {len(sound)} runs have a metric of NaN or infinity, and are "
-            "left out: predictions near their mixtures know nothing of that"
+            f"{diverged} of {len(sound)} runs have a metric of NaN or infinity, and "
+            "are left out: predictions near their mixtures know nothing of that"
         )
-    scaled = (scores - scores.mean()) / scores.std()
-    scaled = scaled if goal == "min" else -scaled
-    usable = ["gp"]
-    if np.linalg.matrix_rank(weights) == domains and len(weights) >= domains + 2:
-        usable = [*MODELS]
-    if model is not None and model not in usable:
+    usable, sign = _usable(weights, model), 1.0 if goal == "min" else -1.0
+    if log and not (scores > 0).all():
         raise ValueError(
-            f"model 'quadratic' needs {domains + 2} runs for {domains} domains, with "
-            f"mixtures of full rank, got {len(weights)} of rank "
-            f"{np.linalg.matrix_rank(weights)}: add runs, or take 'gp'"
+            f"log must be False for metrics of 0 or less, got {scores.min():.4g}"
         )
-    fits = {
-        name: fit(name, weights, scaled)
-        for name in MODELS
-        if name in usable
-        if model in (None, name)
-    }
-    chosen = min(fits.values(), key=lambda fitted: fitted.loo_error)
-    errors = {name: f.loo_error * float(scores.std()) for name, f in fits.items()}
+    scales = (False, True) if log is None and (scores > 0).all() else (bool(log),)
+    fitted = [
+        (*_fits(usable, weights, scores, sign, of_log), of_log) for of_log in scales
+    ]
+    fits, _, of_log = max(fitted, key=lambda result: result[1])
+    chosen, *others = sorted(fits, key=lambda f: f.loo_error)
+    deviation = float((np.log(scores) if of_log else scores).std())
     return MixtureResponse(
         mixtures=weights,
         metrics=scores,
         goal=goal,
         model=chosen.model,
-        loo_errors=errors,
+        log=of_log,
+        loo_errors={f.model: f.loo_error * deviation for f in fits},
         upper=bounds,
         names=labels,
         diverged=diverged,
         fitted=chosen,
+        other=(others[0], _weight(chosen, others[0], len(scores))) if others else None,
     )
+
+
+def _usable(mixtures: np.ndarray, model: MixtureModel | None) -> list[MixtureModel]:
+    """Return the models to fit, and refuse a quadratic one of too few runs."""
+    runs, domains = mixtures.shape
+    rank = int(np.linalg.matrix_rank(mixtures))
+    determined = rank == domains and runs >= domains + 2
+    if model == "quadratic" and not determined:
+        raise ValueError(
+            f"model 'quadratic' needs {domains + 2} runs for {domains} domains, with "
+            f"mixtures of rank {domains}, got {runs} of rank {rank}: add runs, or take "
+            "'gp'"
+        )
+    if model is not None:
+        return [model]
+    return [*MODELS] if determined else ["gp"]
+
+
+def _fits(
+    models: list[MixtureModel],
+    mixtures: np.ndarray,
+    metrics: np.ndarray,
+    sign: float,
+    log: bool,
+) -> tuple[list[Fit], float]:
+    """Fit models, and return the log density of left-out metrics by the best one."""
+    values = np.log(metrics) if log else metrics
+    deviation = values.std()
+    scaled = sign * (values - values.mean()) / deviation
+    fits = [fit(model, mixtures, scaled) for model in models]
+    best = min(fits, key=lambda f: f.loo_error)
+    # Densities of the metric, whatever was fitted: by the change of variables.
+    density = best.density - np.log(deviation) - (values.mean() if log else 0)
+    return fits, float(density)
 
 
 def _check_runs(mixtures: np.ndarray, metrics: np.ndarray, diverged: int) -> None:
@@ -329,3 +418,12 @@ def _check_runs(mixtures: np.ndarray, metrics: np.ndarray, diverged: int) -> Non
             f"metrics must differ between runs, but all are {metrics[0]:.6g}: the "
             "metric does not depend on the mixture, or runs are too short"
         )
+
+
+def _weight(chosen: Fit, other: Fit, runs: int) -> float:
+    """Return the weight of the model not chosen, by the densities of runs left out.
+
+    Errors of R runs are as informative as about half as many independent ones.
+    """
+    gap = runs / 2 * np.log(other.loo_error / max(chosen.loo_error, 1e-300))
+    return float(1 / (1 + np.exp(min(gap, 700.0))))

@@ -74,6 +74,7 @@ class Problem:
     Attributes:
         moments: Means and variances at mixtures.
         joint: Means and covariances at mixtures.
+        operator: From mixtures `[m, D]` to the means' factors of metrics, `[m, R]`.
         upper: Upper bounds, `[D]`.
         runs: Mixtures that were run, `[R, D]`.
         noise: Variance of a run.
@@ -82,6 +83,7 @@ class Problem:
 
     moments: Moments
     joint: Joint
+    operator: Callable[[np.ndarray], np.ndarray]
     upper: np.ndarray
     runs: np.ndarray
     noise: float
@@ -106,13 +108,11 @@ def find_best(problem: Problem, rng: np.random.Generator) -> BestMixture:
     bound = mean - 2.5 * np.sqrt(variance)
     likely = pool[np.argsort(bound, kind="stable")[: _LIKELY - 1 - len(faces)]]
     points = np.concatenate([best[None], faces, likely])
-    means, covariance = problem.joint(points)
+    means, covariance = problem.joint(np.concatenate([points, problem.runs]))
     draws = _draw(means, covariance, rng)
-    optima = points[np.argmin(draws, 1)]
-    # The least mean of new runs is too low by what noise makes of the choice: each
-    # draw plays the truth, and the mean given its own data is chosen by.
+    optima = points[np.argmin(draws[:, : len(points)], 1)]
+    low, high = _selected(problem, points, draws, rng)
     error = float(np.sqrt(max(covariance[0, 0], 0)))
-    bias = float(np.mean(draws[:, 0] - draws.min(1)))
     without = np.maximum(means[1 : len(faces) + 1] - means[0], 0)
     spread = [
         np.sqrt(max(covariance[i, i] + covariance[0, 0] - 2 * covariance[i, 0], 0))
@@ -123,12 +123,14 @@ def find_best(problem: Problem, rng: np.random.Generator) -> BestMixture:
     without, spread = np.where(zero, 0, without), np.where(zero, 0, spread)
     without[needed], spread[needed] = np.nan, np.nan
     could = zero | (without <= NORMAL_95 * spread)
-    del bias
     return BestMixture(
         mixture=best,
         metric=float(least),
         standard_error=error,
-        interval=(least - NORMAL_95 * error, least + NORMAL_95 * error),
+        interval=(
+            least + min(low, -NORMAL_95 * error),
+            least + max(high, NORMAL_95 * error),
+        ),
         weight_intervals=np.quantile(optima, [0.025, 0.975], axis=0).T,
         without=without,
         without_error=spread,
@@ -228,6 +230,31 @@ def _without(problem: Problem, best: np.ndarray) -> tuple[np.ndarray, np.ndarray
             face, _ = _search(problem, capped(rest[None], upper)[0], upper)
         faces.append(face)
     return np.array(faces), needed
+
+
+def _selected(
+    problem: Problem, points: np.ndarray, draws: np.ndarray, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return quantiles of the metric minus its prediction at the mixture chosen.
+
+    The mixture with the least prediction is partly the least by chance. Each draw of
+    the response plays the truth: its runs are drawn with noise, predicted from, and a
+    mixture is chosen by these predictions.
+
+    Args:
+        problem: The response.
+        points: Mixtures to choose from, `[m, D]`.
+        draws: Of the response at the points and at the runs, `[draws, m + R]`.
+        rng: Generator of the noise.
+    """
+    truth, runs = np.split(draws, [len(points)], axis=1)
+    runs = runs + problem.noise**0.5 * rng.normal(size=runs.shape)
+    # Means are linear in the metrics, for scales that stay as they are.
+    predicted = runs @ problem.operator(points).T
+    rows, chosen = np.arange(len(truth)), np.argmin(predicted, 1)
+    errors = truth[rows, chosen] - predicted[rows, chosen]
+    low, high = np.quantile(errors, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _draw(

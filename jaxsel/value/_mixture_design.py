@@ -13,7 +13,7 @@ from jaxsel._inputs.checks import as_array, check_count, check_numeric
 TOLERANCE = 1e-5
 """How far the sum of a mixture may be from 1: float32 sums of hundreds of weights."""
 
-_POOL = 20  # points drawn for each one chosen
+_POOL = 10  # points drawn for each one chosen
 _CONCENTRATIONS = (0.3, 1.0, 3.0)  # of Dirichlet draws: near faces, even, central
 
 
@@ -22,14 +22,13 @@ def mixture_design(
 ) -> npt.NDArray[np.float64]:
     """Choose mixtures for a first round of runs, spread over all that are allowed.
 
-    A pool is drawn by Dirichlet distributions of three concentrations, half of it with
-    some domains at zero, and cut at the bounds. Then each mixture chosen is the one
-    farthest from those before, in square roots of weights (Hellinger's distance), which
-    spread out small weights. The first is the most even one. Costs
-    O(20 · count² · D).
+    Each is the one of ten draws that is farthest from those before, in square roots of
+    weights (Hellinger's distance). The draws come from Dirichlet distributions of
+    concentrations .3, 1 and 3, cut at the bounds. The farthest of all mixtures would be
+    single domains, which say little of the best mixture. Costs O(10 · count² · D).
 
     Args:
-        key: Key of the pool.
+        key: Key of the draws.
         count: Number of mixtures.
         upper: Upper bound of each weight, `[D]`; or D, for bounds of 1.
 
@@ -50,28 +49,27 @@ def mixture_design(
     check_count("count", count)
     bounds = check_upper(upper)
     rng = generator(key)
-    pool = draw_mixtures(rng, _POOL * count, bounds)
-    # Rows that are farthest from what exists; the even mixture is first.
-    roots = np.sqrt(pool)
-    even = np.sqrt(capped(np.ones((1, len(bounds))), bounds))
-    chosen = [int(np.argmin(((roots - even) ** 2).sum(1)))]
-    nearest = np.full(len(pool), np.inf)
-    while len(chosen) < count:
-        distance = ((roots - roots[chosen[-1]]) ** 2).sum(1)
-        nearest = np.minimum(nearest, distance)
-        chosen.append(int(np.argmax(nearest)))
-    return pool[chosen]
+    pool = draw_mixtures(rng, _POOL * count, bounds, faces=0.0)
+    roots = np.sqrt(pool).reshape(count, _POOL, -1)
+    chosen = np.zeros(count, int)
+    nearest = np.full((count, _POOL), np.inf)
+    for i in range(1, count):
+        last = roots[i - 1, chosen[i - 1]]
+        distances = ((roots[i:] - last) ** 2).sum(2)
+        nearest[i:] = np.minimum(nearest[i:], distances)
+        chosen[i] = int(np.argmax(nearest[i]))
+    return pool.reshape(count, _POOL, -1)[np.arange(count), chosen]
 
 
 def draw_mixtures(
-    rng: np.random.Generator, count: int, upper: np.ndarray
+    rng: np.random.Generator, count: int, upper: np.ndarray, faces: float = 0.5
 ) -> np.ndarray:
-    """Draw mixtures within upper bounds, `[count, D]`, half of them on faces."""
+    """Draw mixtures within upper bounds, `[count, D]`, a share of them on faces."""
     domains = len(upper)
     concentration = rng.choice(_CONCENTRATIONS, size=(count, 1))
     weights = rng.gamma(np.broadcast_to(concentration, (count, domains)))
     weights = np.maximum(weights, 1e-12)
-    share = rng.random((count, 1)) * (rng.random((count, 1)) < 0.5)
+    share = rng.random((count, 1)) * (rng.random((count, 1)) < faces)
     absent = rng.random((count, domains)) < share
     # A face is a part of the bounds' polytope only if the other domains can fill it.
     absent &= (np.where(absent, 0, upper).sum(1) >= 1)[:, None]

@@ -24,7 +24,8 @@ from ._mixture_kernel import (
 
 _BOUNDS = 8.0  # of logarithms, around their priors' centres
 _NOISE = (math.log(1e-3), 1.0)  # of the metrics' deviation: less is rounding
-_PAIRS = 16  # of draws of scales, antithetic
+_PAIRS = 20  # of draws of scales, antithetic
+_APART = 0.05  # of scales, from which on two modes count as two
 _STEP = 1e-4  # of differences of slopes
 _LEAST, _CHUNK = 128, 512  # points of one call: few programs are compiled
 
@@ -40,6 +41,7 @@ class Fit(NamedTuple):
         weights: Their weights, `[S]`, which sum to 1.
         widen: Factor of standard errors, 1 or more.
         loo_error: Root mean square of the errors of runs left out.
+        density: Mean log density (nats) of runs left out.
     """
 
     model: MixtureModel
@@ -47,6 +49,7 @@ class Fit(NamedTuple):
     weights: np.ndarray
     widen: float
     loo_error: float
+    density: float
 
 
 class _Prior(NamedTuple):
@@ -72,7 +75,7 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
 
     prior = _prior(model, mixtures)
     slope = _slope(model, mixtures, metrics, prior)
-    scales, weights = _draws(slope, _best(slope, prior), prior)
+    scales, weights = _draws(slope, _modes(slope, prior), prior)
     errors, variances = _left_outs(model, mixtures, metrics, scales)
     error = weights @ errors
     variance = weights @ (variances + (errors - error) ** 2)
@@ -80,7 +83,9 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
     widen = max(1.0, float(np.sqrt(np.mean(error**2 / variance))))
     # Student's quantile in place of the normal one, at 95 %.
     widen *= float(stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975))
-    return Fit(model, scales, weights, widen, float(np.sqrt(np.mean(error**2))))
+    density = float(np.mean(stats.norm.logpdf(error, scale=variance**0.5 * widen)))
+    loo_error = float(np.sqrt(np.mean(error**2)))
+    return Fit(model, scales, weights, widen, loo_error, density)
 
 
 def posterior(
@@ -104,6 +109,13 @@ def moments(
         np.concatenate(parts)[: len(points)] for parts in zip(*pairs, strict=True)
     )
     return mean, np.maximum(variance, 0) * fitted.widen**2
+
+
+def operator(fitted: Fit, mixtures: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return the means at points of metrics that are 1 for one run, `[m, R]`."""
+    arrays = mixtures, points, fitted.scales, fitted.weights
+    with jax.enable_x64(True):
+        return np.asarray(_operator(*map(jnp.asarray, arrays), model=fitted.model))
 
 
 def noise_variance(fitted: Fit) -> float:
@@ -141,40 +153,56 @@ def _slope(
     return slope
 
 
-def _best(slope: Slope, prior: _Prior) -> np.ndarray:
+def _modes(slope: Slope, prior: _Prior) -> list[np.ndarray]:
+    """Return likely scales with much noise and with little: two basins are usual."""
     from scipy import optimize
 
     bounds = [(c - _BOUNDS, c + _BOUNDS) for c in prior.centre]
     bounds[-1] = _NOISE
     results: list[Any] = []
-    for noise in (-0.7, -3.0):  # much of it, and little: two basins are usual
+    for noise in (-0.7, -3.0):
         start = np.array([*prior.centre[:-1], noise])
         results.append(
             optimize.minimize(slope, start, jac=True, method="L-BFGS-B", bounds=bounds)
         )
-    return np.asarray(min(results, key=lambda result: result.fun).x)
+    first, second = sorted(results, key=lambda result: result.fun)
+    if np.abs(first.x - second.x).max() < _APART:
+        return [np.asarray(first.x)]
+    return [np.asarray(first.x), np.asarray(second.x)]
 
 
 def _draws(
-    slope: Slope, best: np.ndarray, prior: _Prior
+    slope: Slope, modes: list[np.ndarray], prior: _Prior
 ) -> tuple[np.ndarray, np.ndarray]:
-    steps = _STEP * np.eye(len(best))
-    curvature = np.array([slope(best + s)[1] - slope(best - s)[1] for s in steps])
-    curvature = (curvature + curvature.T) / (4 * _STEP)
-    values, axes = np.linalg.eigh(curvature)
-    # No direction is less certain than twice the widest prior.
-    root = np.sqrt(np.maximum(values, 0.25 / prior.width.max() ** 2))
-    normal = np.random.default_rng(0).normal(size=(_PAIRS, len(best)))
-    normal = np.concatenate([normal, -normal])
-    scales = best + (normal / root) @ axes.T
+    """Draw from normal approximations at the modes, and weight by the posterior."""
+    rng = np.random.default_rng(0)
+    roots = [_root(slope, mode, prior) for mode in modes]
+    draws = []
+    for mode, root in zip(modes, roots, strict=True):
+        normal = rng.normal(size=(_PAIRS // len(modes), len(mode)))
+        draws.append(mode + np.concatenate([normal, -normal]) @ np.linalg.inv(root))
+    scales = np.concatenate(draws)
     scales[:, -1] = np.clip(scales[:, -1], *_NOISE)
+    densities = [
+        np.linalg.slogdet(root)[1] - (((scales - mode) @ root) ** 2).sum(1) / 2
+        for mode, root in zip(modes, roots, strict=True)
+    ]
     losses = np.array([slope(draw)[0] for draw in scales])
-    logs = (normal**2).sum(1) / 2 - losses
+    logs = -losses - np.logaddexp.reduce(densities)
     weights = np.exp(logs - logs.max())
     # A few draws must not stand for all: weights are truncated.
     weights = np.minimum(weights, weights.sum() / 8)
     kept = weights > 0
     return scales[kept], weights[kept] / weights[kept].sum()
+
+
+def _root(slope: Slope, mode: np.ndarray, prior: _Prior) -> np.ndarray:
+    """Return a root A of the curvature, A Aᵀ, by differences of slopes."""
+    steps = _STEP * np.eye(len(mode))
+    curvature = np.array([slope(mode + s)[1] - slope(mode - s)[1] for s in steps])
+    values, axes = np.linalg.eigh((curvature + curvature.T) / (4 * _STEP))
+    # No direction is less certain than twice the widest prior.
+    return axes * np.sqrt(np.maximum(values, 0.25 / prior.width.max() ** 2))
 
 
 def _left_outs(
@@ -263,3 +291,25 @@ def _moments(
     weights = weights[:, None]
     mean = jnp.sum(weights * means, 0)
     return mean, jnp.sum(weights * (variances + (means - mean[None]) ** 2), 0)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _operator(
+    mixtures: jax.Array,
+    points: jax.Array,
+    draws: jax.Array,
+    weights: jax.Array,
+    *,
+    model: MixtureModel,
+) -> jax.Array:
+    def means(metrics: jax.Array, scales: jax.Array) -> jax.Array:
+        return pointwise(mixtures, metrics, scales, points, model=model)[0]
+
+    def add(total: jax.Array, draw: tuple[jax.Array, jax.Array]) -> Any:
+        scales, weight = draw
+        single = jnp.eye(mixtures.shape[0])
+        by_run = jax.vmap(means, (0, None), out_axes=1)(single, scales)
+        return total + weight * by_run, None
+
+    zeros = jnp.zeros((points.shape[0], mixtures.shape[0]))
+    return jax.lax.scan(add, zeros, (draws, weights))[0]

@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxsel.report import COLORS, new_figure, style
 
-from ._mixture_best import NORMAL_95
 from ._mixture_design import capped
 
 if TYPE_CHECKING:
@@ -37,10 +36,10 @@ def plot_response(
     with style():
         for place, domain in enumerate(order[:_CURVES]):
             points = _along(best.mixture, domain, response.upper)
-            mean, error = response.predict(points)
+            mean, _ = response.predict(points)
             x, color = points[:, domain], COLORS[place]
             curves.plot(x, mean, color=color, label=names[domain])
-            low, high = mean - NORMAL_95 * error, mean + NORMAL_95 * error
+            low, high = response.interval(points).T
             curves.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
         curves.set_xlabel("Weight, others in the best proportions")
         curves.set_ylabel("Metric, with 95 % band")

@@ -338,8 +338,9 @@ def _bounds(
     upper = np.minimum(1, max_epochs * counts / budget)
     if upper.sum() < 1 - TOLERANCE:
         raise ValueError(
-            f"max_epochs must be at least {budget / counts.sum():.3g} for {recipe.steps} "
-            f"steps of {recipe.batch_size} of {counts.sum()} examples, got {max_epochs}"
+            f"max_epochs must be at least {budget / counts.sum():.3g} for "
+            f"{recipe.steps} steps of {recipe.batch_size} of {counts.sum()} examples, "
+            f"got {max_epochs}"
         )
     return upper
 
