@@ -276,8 +276,9 @@ def mixture_response(
     Two regressions are fitted, and the one with the smaller error of runs left out is
     kept: Scheffé's quadratic polynomial with shrunken products, and a Gaussian process
     with a length for each domain, either of the metric or of its logarithm. Their
-    scales, noise included, come from the restricted likelihood in float64, and predictions average over their uncertainty.
-    Costs O(R³) a step of the search, and some seconds to compile.
+    scales, noise included, come from the restricted likelihood in float64, and
+    predictions average over their uncertainty. Costs O(R³) a step of the search, and
+    some seconds to compile.
 
     Args:
         mixtures: Weights of each run's domains, `[R, D]`, rows that sum to 1.
