@@ -188,17 +188,18 @@ def measure(repeats: int) -> dict[str, Any]:
     candidates = _random(rng, POOL)
     predictions: dict[str, Any] = {}
     fit_seconds = {}
-    for name, model in (("chosen", None), ("quadratic", "quadratic"), ("gp", "gp")):
+    models: dict[str, Any] = {"chosen": None, "quadratic": "quadratic", "gp": "gp"}
+    fitted = {}
+    for name, model in models.items():
         begin = time.process_time()
-        response = runs.response(model=model)
-        choices[name] = response.best().mixture
+        fitted[name] = runs.response(model=model)
+        choices[name] = fitted[name].best().mixture
         fit_seconds[name] = time.process_time() - begin
-        predictions[name] = response.predict(held)[0]
-        if model is None:
-            low, high = response.interval(held, of_run=True).T
-            inside = (low <= measured) & (measured <= high)
-            best = response.best()
-            described = repr(response)
+        predictions[name] = fitted[name].predict(held)[0]
+    response = fitted["chosen"]
+    low, high = response.interval(held, of_run=True).T
+    inside = (low <= measured) & (measured <= high)
+    best, described = response.best(), repr(response)
     for name, y in (("", runs.metrics), (" of logarithms", np.log(runs.metrics))):
         predict = linear(runs.mixtures, y)
         name = f"RegMix, linear{name}"

@@ -97,7 +97,7 @@ class Problem:
 
 
 def find_best(problem: Problem, rng: np.random.Generator) -> BestMixture:
-    """Minimise the mean, and draw responses to see what else may be best."""
+    """Minimise the mean, and draw responses for intervals."""
     pool = problem.candidates(rng)
     mean, variance = problem.moments(pool)
     starts = pool[np.argsort(mean, kind="stable")[:2]]

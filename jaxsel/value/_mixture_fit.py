@@ -302,13 +302,11 @@ def _operator(
     *,
     model: MixtureModel,
 ) -> jax.Array:
-    def means(metrics: jax.Array, scales: jax.Array) -> jax.Array:
-        return pointwise(mixtures, metrics, scales, points, model=model)[0]
+    single = jnp.eye(mixtures.shape[0])
 
     def add(total: jax.Array, draw: tuple[jax.Array, jax.Array]) -> Any:
         scales, weight = draw
-        single = jnp.eye(mixtures.shape[0])
-        by_run = jax.vmap(means, (0, None), out_axes=1)(single, scales)
+        by_run = pointwise(mixtures, single, scales, points, model=model)[0]
         return total + weight * by_run, None
 
     zeros = jnp.zeros((points.shape[0], mixtures.shape[0]))

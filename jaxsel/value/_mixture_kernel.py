@@ -140,7 +140,10 @@ def pointwise(
     *,
     model: MixtureModel,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the mean and variance of `mixture_posterior`, `[m]`, in O(R² m)."""
+    """Return the mean and variance of `mixture_posterior`, `[m]`, in O(R² m).
+
+    Metrics may have columns, `[R, k]`: means are `[m, k]` then.
+    """
     mean, solved, unsure = _at_points(mixtures, metrics, scales, points, model)
     squares = jnp.sum(points**2, 1)
     if model == "quadratic":
@@ -157,7 +160,7 @@ def _at_points(
     points: jax.Array,
     model: MixtureModel,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the mean, what runs explain `[R, m]`, and what the trend adds `[q, m]`."""
+    """Return the mean, and roots `[R, m]`, `[q, m]` of the variance less and more."""
     factors = _factor(mixtures, metrics, scales, model)
     between = _covariance(scales, mixtures, points, model)
     solved = solve_triangular(factors.lower, between, lower=True)

@@ -214,7 +214,7 @@ def test_units_do_not_matter(response):
     for unit in (1e4, 1e-6):
         scaled = value.mixture_response(response.mixtures, unit * response.metrics)
         np.testing.assert_allclose(
-            scaled.predict(points), unit * np.array(response.predict(points)), rtol=1e-3
+            scaled.predict(points), unit * np.array(response.predict(points)), rtol=1e-2
         )
 
 
