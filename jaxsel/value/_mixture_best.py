@@ -33,9 +33,9 @@ class BestMixture:
         mixture: Weights `[D]` float64.
         metric: Expected metric there.
         standard_error: Its standard error.
-        interval: Ends of the 95 % interval of the expected metric there. On the side of
-            worse metrics it is widened by the bias of choosing: the chosen mixture is
-            partly the best by chance.
+        interval: Ends of a 95 % interval of the expected metric there, widened for the
+            choice: the chosen mixture is partly the best by chance. An approximation,
+            which with few runs can be too short.
         weight_intervals: Ends of 95 % intervals of the optimum's weights, `[D, 2]`:
             quantiles of the best mixtures of draws of the response.
         without: By how much the best metric without each domain is worse, `[D]`, 0 or
