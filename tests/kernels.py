@@ -101,6 +101,21 @@ def _in_run_step(weights, x, targets, order=1):
     return attribute.in_run_step(_square, weights, x, targets, step=0.1, order=order)
 
 
+def _mixtures(rng):
+    scales = np.array([-1.0, -0.5], np.float32)
+    mixtures = rng.dirichlet(np.ones(D), 8).astype(np.float32)
+    return mixtures, rng.normal(size=8).astype(np.float32), scales
+
+
+def _mixtures_of_process(rng):
+    mixtures, metrics, _ = _mixtures(rng)
+    return mixtures, metrics, np.array([*[-1.0] * D, -0.3, 0, 0, -1], np.float32)
+
+
+def _and_points(rng, runs):
+    return *runs(rng), rng.dirichlet(np.ones(D), 4).astype(np.float32)
+
+
 def _targets(rng):
     return _distances(rng), rng.normal(size=N).astype(np.float32), np.float32(0.5)
 
@@ -291,6 +306,14 @@ KERNELS = [
     Kernel("diverse", partial(proxy.diverse, strength=2.0, budget=8), _worth),
     Kernel("proxy_logits", _proxy_logits, _embedded),
     Kernel("proxy_scores", _proxy_scores, lambda rng: _points(rng)[:1]),
+    *(
+        Kernel(f"mixture_{name}-{model}", partial(function, model=model), arguments)
+        for model, runs in (("quadratic", _mixtures), ("gp", _mixtures_of_process))
+        for name, function, arguments in (
+            ("left_out", value.mixture_left_out, runs),
+            ("posterior", value.mixture_posterior, partial(_and_points, runs=runs)),
+        )
+    ),
     Kernel("in_run_step", _in_run_step, _step_of_training),
     Kernel("in_run_step-second", partial(_in_run_step, order=2), _step_of_training),
     *(Kernel(*call) for call in retraining.KERNELS),

@@ -41,6 +41,19 @@ from ._learners import (
 from ._loo import loo as loo
 from ._max_shapley import max_shapley as max_shapley
 from ._metrics import SCORERS as SCORERS
+from ._mixture import (
+    MixtureResponse as MixtureResponse,
+    mixture_response as mixture_response,
+)
+from ._mixture_design import mixture_design as mixture_design
+from ._mixture_kernel import (
+    mixture_left_out as mixture_left_out,
+    mixture_posterior as mixture_posterior,
+)
+from ._mixture_runs import (
+    MixtureRecipe as MixtureRecipe,
+    mixture_runs as mixture_runs,
+)
 from ._mmd import mmd_values as mmd_values
 from ._model_inputs import as_learner as as_learner
 from ._msr import banzhaf as banzhaf

@@ -1,0 +1,313 @@
+"""The search for the scales of a mixture's response, in float64 on the host."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxsel._inputs.chunk import chunk_slices, take_rows
+
+from ._mixture_kernel import (
+    ZERO,
+    MixtureModel,
+    evidence,
+    mixture_left_out,
+    mixture_posterior,
+    pointwise,
+)
+
+_BOUNDS = 8.0  # of logarithms, around their priors' centres
+_NOISE = (math.log(1e-3), 1.0)  # of the metrics' deviation: less is rounding
+_PAIRS = 20  # of draws of scales, antithetic
+_APART = 0.05  # of scales, from which on two modes count as two
+_STEP = 1e-4  # of differences of slopes
+_LEAST, _CHUNK = 128, 512  # points of one call: few programs are compiled
+
+Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+class Fit(NamedTuple):
+    """A model, and draws of its scales, for metrics centred and of unit variance.
+
+    Attributes:
+        model: Its name.
+        scales: Draws, `[S, s]`; see `mixture_posterior`.
+        weights: Their weights, `[S]`, which sum to 1.
+        widen: Factor of standard errors, 1 or more.
+        loo_error: Root mean square of the errors of runs left out.
+        density: Mean log density (nats) of runs left out.
+    """
+
+    model: MixtureModel
+    scales: np.ndarray
+    weights: np.ndarray
+    widen: float
+    loo_error: float
+    density: float
+
+
+class _Prior(NamedTuple):
+    """Centres and widths of normal priors of the scales."""
+
+    centre: np.ndarray
+    width: np.ndarray
+
+
+def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
+    """Draw scales by their restricted likelihood and weak priors.
+
+    A normal approximation at the most likely scales is drawn from, and the draws are
+    weighted by their posterior. One point of scales alone gives intervals that are too
+    short with few runs.
+
+    Args:
+        model: "quadratic" or "gp".
+        mixtures: `[R, D]`.
+        metrics: `[R]`, centred and of unit variance.
+    """
+    from scipy import stats
+
+    prior = _prior(model, mixtures)
+    slope = _slope(model, mixtures, metrics, prior)
+    scales, weights = _draws(slope, _modes(slope, prior), prior)
+    errors, variances = _left_outs(model, mixtures, metrics, scales)
+    error = weights @ errors
+    variance = weights @ (variances + (errors - error) ** 2)
+    freedom = max(2, len(metrics) - mixtures.shape[1] - 1)
+    widen = max(1.0, float(np.sqrt(np.mean(error**2 / variance))))
+    # Student's quantile in place of the normal one, at 95 %.
+    widen *= float(stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975))
+    density = float(np.mean(stats.norm.logpdf(error, scale=variance**0.5 * widen)))
+    loo_error = float(np.sqrt(np.mean(error**2)))
+    return Fit(model, scales, weights, widen, loo_error, density)
+
+
+def posterior(
+    fitted: Fit, mixtures: np.ndarray, metrics: np.ndarray, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean `[m]` and covariance `[m, m]` over the draws of scales."""
+    mean, covariance = _call(_posterior, fitted, mixtures, metrics, points)
+    return mean, covariance * fitted.widen**2
+
+
+def moments(
+    fitted: Fit, mixtures: np.ndarray, metrics: np.ndarray, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance `[m]` over the draws of scales, in chunks of points."""
+    rows = min(_CHUNK, max(_LEAST, 1 << (len(points) - 1).bit_length()))
+    pairs = [
+        _call(_moments, fitted, mixtures, metrics, take_rows(points, chunk, rows))
+        for chunk in chunk_slices(len(points), rows)
+    ]
+    mean, variance = (
+        np.concatenate(parts)[: len(points)] for parts in zip(*pairs, strict=True)
+    )
+    return mean, np.maximum(variance, 0) * fitted.widen**2
+
+
+def operator(fitted: Fit, mixtures: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return the means at points of metrics that are 1 for one run, `[m, R]`."""
+    arrays = mixtures, points, fitted.scales, fitted.weights
+    with jax.enable_x64(True):
+        return np.asarray(_operator(*map(jnp.asarray, arrays), model=fitted.model))
+
+
+def noise_variance(fitted: Fit) -> float:
+    """Return the variance of a run's noise over the draws of scales."""
+    return float(fitted.weights @ np.exp(2 * fitted.scales[:, -1]))
+
+
+def _call(
+    function: Any,
+    fitted: Fit,
+    mixtures: np.ndarray,
+    metrics: np.ndarray,
+    points: np.ndarray,
+) -> Any:
+    arrays = mixtures, metrics, points, fitted.scales, fitted.weights
+    with jax.enable_x64(True):
+        results = function(*map(jnp.asarray, arrays), model=fitted.model)
+        return jax.tree.map(np.asarray, results)
+
+
+def _slope(
+    model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray, prior: _Prior
+) -> Slope:
+    arguments = mixtures, metrics, prior.centre, prior.width
+
+    def slope(scales: np.ndarray) -> tuple[float, np.ndarray]:
+        with jax.enable_x64(True):
+            value, slope = _loss(*map(jnp.asarray, (scales, *arguments)), model=model)
+            value, slope = float(value), np.asarray(slope)
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            # A covariance that is not definite when rounded.
+            return 1e10, np.zeros_like(scales)
+        return value, slope
+
+    return slope
+
+
+def _modes(slope: Slope, prior: _Prior) -> list[np.ndarray]:
+    """Return likely scales with much noise and with little: two basins are usual."""
+    from scipy import optimize
+
+    bounds = [(c - _BOUNDS, c + _BOUNDS) for c in prior.centre]
+    bounds[-1] = _NOISE
+    results: list[Any] = []
+    for noise in (-0.7, -3.0):
+        start = np.array([*prior.centre[:-1], noise])
+        results.append(
+            optimize.minimize(slope, start, jac=True, method="L-BFGS-B", bounds=bounds)
+        )
+    first, second = sorted(results, key=lambda result: result.fun)
+    if np.abs(first.x - second.x).max() < _APART:
+        return [np.asarray(first.x)]
+    return [np.asarray(first.x), np.asarray(second.x)]
+
+
+def _draws(
+    slope: Slope, modes: list[np.ndarray], prior: _Prior
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw from normal approximations at the modes, and weight by the posterior."""
+    rng = np.random.default_rng(0)
+    roots = [_root(slope, mode, prior) for mode in modes]
+    draws = []
+    for mode, root in zip(modes, roots, strict=True):
+        normal = rng.normal(size=(_PAIRS // len(modes), len(mode)))
+        draws.append(mode + np.concatenate([normal, -normal]) @ np.linalg.inv(root))
+    scales = np.concatenate(draws)
+    scales[:, -1] = np.clip(scales[:, -1], *_NOISE)
+    densities = [
+        np.linalg.slogdet(root)[1] - (((scales - mode) @ root) ** 2).sum(1) / 2
+        for mode, root in zip(modes, roots, strict=True)
+    ]
+    losses = np.array([slope(draw)[0] for draw in scales])
+    logs = -losses - np.logaddexp.reduce(densities)
+    weights = np.exp(logs - logs.max())
+    # A few draws must not stand for all: weights are truncated.
+    weights = np.minimum(weights, weights.sum() / 8)
+    kept = weights > 0
+    return scales[kept], weights[kept] / weights[kept].sum()
+
+
+def _root(slope: Slope, mode: np.ndarray, prior: _Prior) -> np.ndarray:
+    """Return a root A of the curvature, A Aᵀ, by differences of slopes."""
+    steps = _STEP * np.eye(len(mode))
+    curvature = np.array([slope(mode + s)[1] - slope(mode - s)[1] for s in steps])
+    values, axes = np.linalg.eigh((curvature + curvature.T) / (4 * _STEP))
+    # No direction is less certain than twice the widest prior.
+    return axes * np.sqrt(np.maximum(values, 0.25 / prior.width.max() ** 2))
+
+
+def _left_outs(
+    model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray, scales: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    with jax.enable_x64(True):
+        data = jnp.asarray(mixtures), jnp.asarray(metrics)
+        pairs = [_left_out(*data, jnp.asarray(draw), model=model) for draw in scales]
+        errors, variances = zip(*pairs, strict=True)
+        return np.array(errors), np.array(variances)
+
+
+def _prior(model: MixtureModel, mixtures: np.ndarray) -> _Prior:
+    """Return priors at which all parts vary as much as the metrics do."""
+    domains = mixtures.shape[1]
+    spread = _spread(mixtures)
+    if model == "quadratic":
+        centre = [-math.log(spread**2 * domains), -2.0]
+        return _Prior(np.array(centre), np.array([2.0, 1.5]))
+    length = math.log(2 * _spread((mixtures + ZERO) ** 0.7) * math.sqrt(domains))
+    slope = -math.log(spread * math.sqrt(domains))
+    centre = [*[length] * domains, math.log(0.7), 0.0, slope, -2.0]
+    width = [*[1.0] * domains, 0.4, 1.0, 1.5, 1.5]
+    return _Prior(np.array(centre), np.array(width))
+
+
+def _spread(columns: np.ndarray) -> float:
+    return float(np.sqrt(columns.var(0).mean()))
+
+
+@functools.partial(jax.jit, static_argnames="model")
+@jax.value_and_grad
+def _loss(
+    scales: jax.Array,
+    mixtures: jax.Array,
+    metrics: jax.Array,
+    centre: jax.Array,
+    width: jax.Array,
+    *,
+    model: MixtureModel,
+) -> jax.Array:
+    unlikely = jnp.sum(((scales - centre) / width) ** 2) / 2
+    return unlikely - evidence(mixtures, metrics, scales, model=model)
+
+
+_left_out = jax.jit(mixture_left_out, static_argnames="model")
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _posterior(
+    mixtures: jax.Array,
+    metrics: jax.Array,
+    points: jax.Array,
+    draws: jax.Array,
+    weights: jax.Array,
+    *,
+    model: MixtureModel,
+) -> tuple[jax.Array, jax.Array]:
+    size = points.shape[0]
+
+    def add(total: Any, draw: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        scales, weight = draw
+        mean, part = mixture_posterior(mixtures, metrics, scales, points, model=model)
+        sums = total[0] + weight * mean, total[1] + weight * part
+        return (*sums, total[2] + weight * mean[:, None] * mean[None]), None
+
+    zeros = jnp.zeros(size), jnp.zeros((size, size)), jnp.zeros((size, size))
+    (mean, inner, outer), _ = jax.lax.scan(add, zeros, (draws, weights))
+    return mean, inner + outer - mean[:, None] * mean[None]
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _moments(
+    mixtures: jax.Array,
+    metrics: jax.Array,
+    points: jax.Array,
+    draws: jax.Array,
+    weights: jax.Array,
+    *,
+    model: MixtureModel,
+) -> tuple[jax.Array, jax.Array]:
+    def at_draw(scales: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return pointwise(mixtures, metrics, scales, points, model=model)
+
+    means, variances = jax.lax.map(at_draw, draws)
+    weights = weights[:, None]
+    mean = jnp.sum(weights * means, 0)
+    return mean, jnp.sum(weights * (variances + (means - mean[None]) ** 2), 0)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _operator(
+    mixtures: jax.Array,
+    points: jax.Array,
+    draws: jax.Array,
+    weights: jax.Array,
+    *,
+    model: MixtureModel,
+) -> jax.Array:
+    single = jnp.eye(mixtures.shape[0])
+
+    def add(total: jax.Array, draw: tuple[jax.Array, jax.Array]) -> Any:
+        scales, weight = draw
+        by_run = pointwise(mixtures, single, scales, points, model=model)[0]
+        return total + weight * by_run, None
+
+    zeros = jnp.zeros((points.shape[0], mixtures.shape[0]))
+    return jax.lax.scan(add, zeros, (draws, weights))[0]

@@ -1,0 +1,71 @@
+"""Figures of the response to a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxsel.report import COLORS, new_figure, style
+
+from ._mixture_design import capped
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+    from ._mixture import MixtureResponse
+
+_POINTS = 41
+_CURVES = 7  # as many as there are colours
+
+
+def plot_response(
+    response: MixtureResponse, ax: Sequence[matplotlib.axes.Axes] | None
+) -> Sequence[matplotlib.axes.Axes]:
+    """Draw the metric along weights from the best mixture, and that with intervals."""
+    if ax is None:
+        with style():
+            ax = list(new_figure(8.8, 3.4, shown=True).subplots(1, 2))
+    if len(ax) != 2:
+        raise ValueError(f"ax must hold two axes, got {len(ax)}")
+    curves, bars = ax
+    best = response.best()
+    names = [str(name)[:16].replace("$", r"\$") for name in response.names]
+    order = np.argsort(-best.mixture, kind="stable")
+    with style():
+        for place, domain in enumerate(order[:_CURVES]):
+            points = _along(best.mixture, domain, response.upper)
+            mean, _ = response.predict(points)
+            x, color = points[:, domain], COLORS[place]
+            curves.plot(x, mean, color=color, label=names[domain])
+            low, high = response.interval(points).T
+            curves.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+        curves.set_xlabel("Weight, others in the best proportions")
+        curves.set_ylabel("Metric, with 95 % band")
+        curves.legend(loc="best", fontsize=8)
+        rows = np.arange(len(order))[::-1]
+        bars.barh(rows, best.mixture[order], color=COLORS[0])
+        low, high = best.weight_intervals[order].T
+        bars.hlines(rows, low, high, color=COLORS[1], linewidth=2)
+        bars.set_yticks(rows, [names[i] for i in order])
+        bars.set_xlabel("Weight of the best mixture, with 95 % interval")
+        bars.grid(visible=False, axis="y")
+    return ax
+
+
+def _along(best: np.ndarray, domain: int, upper: np.ndarray) -> np.ndarray:
+    """Return mixtures with more and more of a domain, as far as bounds allow."""
+    others = np.arange(len(best)) != domain
+    room = upper[others].sum()
+    weights = np.linspace(max(0.0, 1 - room), upper[domain], _POINTS)
+    points = np.empty((_POINTS, len(best)))
+    for i, weight in enumerate(weights):
+        rest, bounds = best.copy() + 1e-9, upper.copy()
+        rest[domain] = 0
+        share = 1 - weight
+        points[i] = 0
+        if share > 1e-9:
+            points[i] = share * capped(rest[None], np.maximum(bounds / share, 0))[0]
+        points[i, domain] = weight
+    return points / points.sum(1, keepdims=True)
