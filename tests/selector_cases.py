@@ -66,12 +66,14 @@ def check_definition(name, selector, is_right):
 
 
 def check_types(name, selector):
-    """Compare with the choice under strict promotion."""
-    pool, hard = next(pools())
-    pool, hard = pool.astype(np.float32), hard.astype(np.float32)
-    expected = list(selector(pool, hard, BUDGET))
-    with jax.numpy_dtype_promotion("strict"):
-        assert list(selector(pool, hard, BUDGET)) == expected, name
+    """Compare with the choice under strict promotion, in float32 and in float64."""
+    wide = next(pools())
+    for kind in (np.float32, np.float64):
+        pool, hard = (array.astype(kind) for array in wide)
+        with jax.enable_x64(kind is np.float64):
+            expected = list(selector(pool, hard, BUDGET))
+            with jax.numpy_dtype_promotion("strict"):
+                assert list(selector(pool, hard, BUDGET)) == expected, name
 
 
 def check_not_a_number(name, selector):

@@ -305,9 +305,16 @@ def as_type(array: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:
         return np.asarray(array, dtype)
 
 
+def wide_type(*dtypes: Any) -> np.dtype:
+    """Return the type in which products of some types are summed: float32 at least."""
+    # Under strict promotion JAX refuses to join float64 and float32.
+    with jax.numpy_dtype_promotion("standard"):
+        return functools.reduce(jnp.promote_types, dtypes, np.dtype(np.float32))
+
+
 def widen(array: jax.Array) -> jax.Array:
     """Return an array in at least float32, the type in which products are summed."""
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+    return array.astype(wide_type(array.dtype))
 
 
 def show_labels(labels: Iterable[object]) -> str:

@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.typed import tree_map
-from jaxsel._inputs.checks import check_choice, check_concrete, check_count
+from jaxsel._inputs.checks import (
+    check_choice,
+    check_concrete,
+    check_count,
+    wide_type,
+)
 from jaxsel._inputs.chunk import first_row
 from jaxsel._inputs.parameters import Loss, check_examples, check_loss, split
 from jaxsel._results.types import Provenance, Reduce, Values
@@ -172,7 +177,7 @@ class InRun:
         if self._is_ghost(params) and self.examples is not None:
             known = input_products(self.loss, params, self.examples, self.targets)
         targets = jax.tree.leaves(self.targets)[0].shape[0]
-        dtype = jnp.promote_types(parameters.dtype, jnp.float32)
+        dtype = wide_type(parameters.dtype)
         return InRunState(
             values=jnp.zeros((self.n, targets), dtype),
             steps=jnp.zeros((), jnp.int32),

@@ -97,7 +97,7 @@ def herding(
             wide = widened(candidates), widened(target)
             return narrowed(herding(*wide, budget, mesh=mesh))
     count = jnp.minimum(jnp.sum(may), k).astype(jnp.int32)
-    filled = jnp.arange(k) < count
+    filled = jnp.arange(k, dtype=count.dtype) < count
     return Selection(
         indices=jnp.where(filled, state[2], 0),
         weights=jnp.where(filled, 1 / count.astype(corr.dtype), 0),

@@ -17,6 +17,7 @@ from jaxsel._inputs.checks import (
     check_concrete,
     check_numeric,
     check_positive,
+    wide_type,
 )
 from jaxsel.gradients import Dense, Gradient, Oracle, Streamed, dense
 
@@ -183,7 +184,7 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
         if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(got)):
             raise TypeError("target must be real, but has complex numbers")
         # Whole numbers would overflow where they are squared.
-        dtype = jnp.promote_types(part.dtype, jnp.float32)
+        dtype = wide_type(part.dtype)
         got = tree_map(lambda leaf: leaf.astype(dtype), got)
         for leaf in jax.tree.leaves(got):
             check_concrete("target", leaf)

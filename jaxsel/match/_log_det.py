@@ -118,7 +118,7 @@ def log_det(
             f"log_det chose {int(count)} of {most} candidates, for all others lie in "
             f"the span of these, up to rounding: raise l2, which is {l2:g}"
         )
-    filled = jnp.arange(k) < count
+    filled = jnp.arange(k, dtype=count.dtype) < count
     return Selection(
         indices=jnp.where(filled, order, 0),
         weights=filled.astype(diag.dtype),

@@ -139,7 +139,7 @@ def resume(
         score: How to choose.
     """
     size = state.indices.shape[0]
-    filled = jnp.arange(size) < begun.n_valid
+    filled = jnp.arange(size, dtype=jnp.int32) < begun.n_valid
     chosen = jnp.where(filled, begun.indices, 0)
     columns = jnp.where(filled[:, None], columns, 0).astype(state.columns.dtype)
     if problem.rows is None:
@@ -263,11 +263,11 @@ def finish(problem: Problem, state: Pursuit) -> Match:
     """
     weights = state.refit.weights
     stopped = problem.strict & (state.status == PRECISION)
-    sure = jnp.arange(weights.shape[0]) < state.sure
+    sure = jnp.arange(weights.shape[0], dtype=jnp.int32) < state.sure
     kept = jnp.where(stopped, sure, weights != 0)
     order = jnp.argsort(~kept, stable=True)
     rank = jnp.sum(kept).astype(jnp.int32)
-    filled = jnp.arange(weights.shape[0]) < rank
+    filled = jnp.arange(weights.shape[0], dtype=jnp.int32) < rank
     return Match(
         indices=jnp.where(filled, state.indices[order], 0),
         weights=jnp.where(filled, weights[order], 0),
@@ -298,7 +298,7 @@ def _choose(
     square, extra, corr = entries((problem.diag, problem.extra, problem.corr), j, axis)
     diagonal = square + extra
     (size,) = entries((jnp.abs(state.corr),), j, axis)
-    filled = jnp.arange(state.indices.shape[0]) < t
+    filled = jnp.arange(state.indices.shape[0], dtype=jnp.int32) < t
     if problem.rows is None:
         (with_chosen,) = entries((column,), state.indices, axis)
     else:

@@ -10,7 +10,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._inputs.checks import (
+    check_choice,
+    check_count,
+    check_positive,
+    wide_type,
+)
 
 Softmax = Callable[[jax.Array, jax.Array | None], jax.Array]
 Norm = Callable[[nnx.LayerNorm, jax.Array], jax.Array]
@@ -168,7 +173,7 @@ def masked_softmax(scores: jax.Array, mask: jax.Array | None = None) -> jax.Arra
 
     Computed in float32 at least. Where the mask is empty, weights are equal.
     """
-    wide = jnp.promote_types(scores.dtype, jnp.float32)
+    wide = wide_type(scores.dtype)
     if mask is not None:
         scores = jnp.where(mask[:, None, None, :], scores, jnp.finfo(wide).min)
     return jax.nn.softmax(scores.astype(wide), axis=-1).astype(scores.dtype)

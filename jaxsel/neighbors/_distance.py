@@ -14,7 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxsel._devices.typed import jit, norm
-from jaxsel._inputs.checks import check_choice, check_concrete, float_type, to_float
+from jaxsel._inputs.checks import (
+    check_choice,
+    check_concrete,
+    float_type,
+    to_float,
+    wide_type,
+)
 
 from ._exact import BY_QUERY, Exact, errors, repair
 from ._given import as_given, rounds_nothing
@@ -239,7 +245,7 @@ def to_length(
 
 def rounded_mean(x: np.ndarray | jax.Array) -> np.ndarray:
     if isinstance(x, jax.Array):
-        mean = jnp.mean(x, axis=0, dtype=jnp.promote_types(x.dtype, jnp.float32))
+        mean = jnp.mean(x, axis=0, dtype=wide_type(x.dtype))
     else:
         mean = np.mean(x, axis=0, dtype=np.float64)
     return np.round(np.asarray(mean, np.float64))

@@ -17,7 +17,12 @@ from jax import lax
 
 from jaxsel._devices.mesh import AXIS, is_on, n_shards, spread
 from jaxsel._devices.typed import all_to_all
-from jaxsel._inputs.checks import as_type, check_choice, to_float
+from jaxsel._inputs.checks import (
+    as_type,
+    check_choice,
+    to_float,
+    widen,
+)
 from jaxsel._runs.fingerprint import as_float32, sampled, sampling_step
 
 from ._distance import (
@@ -191,7 +196,7 @@ def _describe(
     Return their rounded mean, the least and the largest of each feature, `[d]` each,
     and whether all are whole numbers.
     """
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = widen(x)
     mean = jnp.round(jnp.sum(x, axis=0) / n)  # what was filled up is zeros
     whole = jnp.all(x == jnp.round(x))
     if len(x) == n:

@@ -259,7 +259,7 @@ def _step(
         start, shift, filled = scalars
         first = 0 if mesh is None else lax.axis_index(AXIS) * rows
         near, finite = _part_distances(shared, part, shift, rows, metric)
-        allowed = first + jnp.arange(rows) < filled
+        allowed = first + jnp.arange(rows, dtype=jnp.int32) < filled
         local = Nearest(*(a[0] for a in state))
         local = _merge(local, near, start + first, allowed)
         return Nearest(*(a[None] for a in local)), finite[None]
