@@ -145,16 +145,20 @@ def circles(uses):
 
 def room(name):
     """Return the room of a dotted name; a foundation such as `_results` is its own."""
-    if name[0] != "jaxsel" or len(name) == 1:
-        return name[0]
-    folder = ROOT / "jaxsel" / name[1]
-    if name[1] in ("_cli", "cli", "__main__"):
+    return room_under(*name[:2])
+
+
+@functools.cache
+def room_under(package, inner=None):
+    if package != "jaxsel" or inner is None:
+        return package
+    folder = ROOT / "jaxsel" / inner
+    if inner in ("_cli", "cli", "__main__"):
         return "cli"
-    return (
-        name[1] if folder.is_dir() or folder.with_suffix(".py").is_file() else name[0]
-    )
+    return inner if folder.is_dir() or folder.with_suffix(".py").is_file() else package
 
 
+@functools.cache
 def room_of(file):
     return room(file.relative_to(ROOT).with_suffix("").parts)
 

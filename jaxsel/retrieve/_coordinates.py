@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._devices.typed import jit
-from jaxsel._inputs.checks import check_count, widen
+from jaxsel._inputs.checks import check_concrete, check_count, widen
 from jaxsel._inputs.chunk import chunk_slices
 from jaxsel._inputs.show import compared
 from jaxsel._runs.progress import track
@@ -155,7 +155,7 @@ def target_coordinates(
     goal = target_part(np.arange(m))
     check_alike(part(np.zeros(1, np.int64)), goal)
     squares = widen(jnp.asarray(goal.diag()))
-    _check_lengths("target", np.asarray(squares), 0)
+    _check_lengths("target", squares, 0)
     if not np.any(squares):
         raise ValueError(
             "target must have a gradient other than 0, but all are: the network fits "
@@ -193,7 +193,7 @@ def _project(
         oracle = part(some)
         squares = widen(jnp.asarray(oracle.diag()))
         filled = rows.stop - rows.start
-        _check_lengths("candidates", np.asarray(squares)[:filled], rows.start)
+        _check_lengths("candidates", squares[:filled], rows.start)
         scales = _scales(squares) if normalise else jnp.ones_like(squares)
         products = _scaled(_products(oracle, goal), goal_scales, scales)
         coordinates.append(np.asarray(_coordinates(products, basis))[:filled])
@@ -201,11 +201,13 @@ def _project(
     return np.concatenate(coordinates), np.concatenate(lengths)
 
 
-def _check_lengths(name: str, squares: np.ndarray, start: int) -> None:
-    wrong = np.flatnonzero(~np.isfinite(squares))
+def _check_lengths(name: str, squares: jax.Array, start: int) -> None:
+    check_concrete(name, squares)
+    lengths = np.asarray(squares)
+    wrong = np.flatnonzero(~np.isfinite(lengths))
     if wrong.size:
-        square = squares[wrong[0]]
-        what = "NaN" if np.isnan(square) else f"a square beyond {squares.dtype}"
+        square = lengths[wrong[0]]
+        what = "NaN" if np.isnan(square) else f"a square beyond {lengths.dtype}"
         raise ValueError(
             f"{name} must have gradients of finite length, but that of row "
             f"{start + wrong[0]} has {what}: leave it out, or rescale the loss"

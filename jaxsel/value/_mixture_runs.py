@@ -17,6 +17,7 @@ from jaxsel._inputs.checks import check_count, check_positive
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 from jaxsel._inputs.owners import check_owners
 from jaxsel._inputs.parameters import Loss, check_examples, check_loss
+from jaxsel._inputs.show import brief
 from jaxsel._runs.progress import track
 
 from ._mixture_design import TOLERANCE, check_mixtures, mixture_design
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _GOLDEN = 2654435769  # 2³² times the golden ratio: its multiples spread evenly
 
 
+@brief
 @dataclasses.dataclass(frozen=True)
 class MixtureRecipe:
     """A loss and how to minimise it, the same for all runs.

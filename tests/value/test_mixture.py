@@ -198,6 +198,7 @@ def test_best_mixture_of_a_known_response(response):
     assert (best.weight_intervals[:, 0] <= best.weight_intervals[:, 1]).all()
 
 
+@pytest.mark.slow
 def test_goal_max_is_min_of_the_negative(response):
     mixtures, metrics = response.mixtures, -response.metrics
     turned = value.mixture_response(mixtures, metrics, goal="max", log=False)
@@ -256,7 +257,11 @@ def test_diverged_runs_are_left_out_with_a_warning(response):
         again = value.mixture_response(mixtures, metrics)
     assert again.diverged == 2
     points = response.mixtures[:4]
-    np.testing.assert_array_equal(again.predict(points), response.predict(points))
+    # Not bit by bit: programs of other shapes stop the search elsewhere.
+    for part, right in zip(
+        again.predict(points), response.predict(points), strict=True
+    ):
+        np.testing.assert_allclose(part, right, rtol=0.01)
 
 
 def test_models_are_chosen_by_errors_of_runs_left_out():
@@ -306,6 +311,7 @@ def test_bad_input(response, change, message):
         value.mixture_response(**{**arguments, **change})
 
 
+@pytest.mark.slow
 def test_repr_and_plot(response):
     plt = pytest.importorskip("matplotlib.pyplot")
     assert len(repr(response)) < 200
