@@ -9,8 +9,10 @@ label; "shifted" 100 moved by two pixels; "copies" ten digits, ten times each; "
 100 with random pixels instead.
 
 64 runs are the data of all methods. Every method chooses among the same 20,000
-mixtures or by its own search, and its choice is measured by 64 further runs. `--write`
-keeps the page as MIXTURE.md and the figures as mixture.json beside this file.
+mixtures or by its own search, and its choice is measured by 64 further runs. The
+library's choice of metrics or their logarithms was made with this deal in sight: three
+others, with other digits, noise, designs and orders, judge it. `--write` keeps the page
+as MIXTURE.md and the figures as mixture.json beside this file.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from ._threads import limit, limited
 HERE = Path(__file__).parent
 RUNS, MEASURED, POOL, REPEATS, FINALISTS = 64, 2000, 20_000, 64, 20
 STEPS, BATCH, HIDDEN = 200, 32, 16
+DEALS = (11, 12, 13)
 Domains = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -56,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int("missed" in text)
 
 
-def planted() -> tuple[Domains, tuple[np.ndarray, np.ndarray]]:
+def planted(deal: int = 0) -> tuple[Domains, tuple[np.ndarray, np.ndarray]]:
     """Return the examples of each domain, and the validation digits."""
     from sklearn.datasets import load_digits
 
     x, y = map(np.asarray, load_digits(return_X_y=True))
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(deal)
     rows = rng.permutation(len(y))
     x, y = (x[rows] / 16).astype(np.float32), y[rows].astype(np.int32)
     free = list(range(1200))
@@ -240,6 +243,25 @@ def measure(repeats: int) -> dict[str, Any]:
             for name, mixture in choices.items()
         },
         "dispensable": best.dispensable,
+        "deals": {str(deal): other_deal(deal) for deal in DEALS},
+    }
+
+
+def other_deal(deal: int) -> dict[str, float]:
+    """Choose on another deal, and compare with the best of its measured mixtures."""
+    domains, targets = planted(deal)
+    response = swarm(100 * deal, RUNS, domains, targets).response()
+    held = _random(np.random.default_rng(500 + deal), MEASURED)
+    measured = swarm(100 * deal + 1, held, domains, targets).metrics
+    tried = np.concatenate(
+        [response.best().mixture[None], held[np.argsort(measured)[:FINALISTS]]]
+    )
+    chosen, *finalists = _means(tried, domains, targets, 100 * deal + 2)
+    low, high = response.interval(held, of_run=True).T
+    return {
+        "chosen": float(chosen),
+        "best_measured": float(min(finalists)),
+        "coverage": float(np.mean((low <= measured) & (measured <= high))),
     }
 
 
@@ -250,10 +272,12 @@ def _random(rng: np.random.Generator, count: int) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-def _means(mixtures: np.ndarray, domains: Domains, targets: Any) -> np.ndarray:
+def _means(
+    mixtures: np.ndarray, domains: Domains, targets: Any, seed: int = 2
+) -> np.ndarray:
     """Return the mean metric of further runs on each mixture."""
     repeated = np.repeat(mixtures, REPEATS, 0)
-    metrics = swarm(2, repeated, domains, targets).metrics
+    metrics = swarm(seed, repeated, domains, targets).metrics
     return metrics.reshape(-1, REPEATS).mean(1)
 
 
@@ -279,12 +303,18 @@ def page(f: dict[str, Any]) -> str:
         f"{reached / best - 1:+.1%} |".replace("nan", "–")
         for name, reached in f["reached"].items()
     ]
+    deals = [*f["deals"].values()]
+    over = [chosen / best, *(d["chosen"] / d["best_measured"] for d in deals)]
+    covered = [f["coverage"], *(d["coverage"] for d in deals)]
     asked = [
         ("times as fast as torch's loop", f["faster"], 20, True),
-        ("chosen mixture over the best measured", chosen / best, 1.01, False),
-        ("coverage of 95 % intervals, at least", f["coverage"], 0.90, True),
-        ("coverage of 95 % intervals, at most", f["coverage"], 0.99, False),
+        ("chosen mixture over the best measured, worst deal", max(over), 1.01, False),
+        ("coverage of 95 % intervals, least of the deals", min(covered), 0.90, True),
+        ("coverage of 95 % intervals, most of the deals", max(covered), 0.99, False),
     ]
+    others = ", ".join(
+        f"{ratio - 1:+.1%} ({c:.3f})" for ratio, c in zip(over, covered, strict=True)
+    )
     lines = []
     for text, measured, bound, least in asked:
         reached = measured >= bound if least else measured <= bound
@@ -313,6 +343,8 @@ least single run reached {f["least_single"]:.4f}.
 | choice | error (RMSE) | rank correlation | reached | over the best measured |
 |---|---|---|---|---|
 {table}
+
+Chosen over best measured (and coverage), this deal and three others: {others}.
 
 {chr(10).join(lines)}
 """
