@@ -305,7 +305,7 @@ def as_type(array: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:
         return np.asarray(array, dtype)
 
 
-def wide_type(*dtypes: Any) -> np.dtype:
+def wide_type(*dtypes: Any) -> np.dtype[Any]:
     """Return the type in which products of some types are summed: float32 at least."""
     # Under strict promotion JAX refuses to join float64 and float32.
     with jax.numpy_dtype_promotion("standard"):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from jaxsel._devices.typed import tree_map
-from jaxsel._inputs.checks import wide_type, widen
+from jaxsel._inputs.checks import widen
 
 Gradient = Any
 """A gradient in an oracle's own form: a pytree of arrays."""
@@ -83,7 +83,9 @@ class Oracle(abc.ABC):
     def dtype(self) -> Any:
         """The type of the products: at least float32."""
         leaves = jax.tree.leaves(self.per_candidate())
-        return wide_type(*(leaf.dtype for leaf in leaves))
+        # Strict promotion would refuse float64 beside float32.
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.result_type(*leaves, jnp.float32)
 
     def per_candidate(self) -> dict[str, Any]:
         """Return the fields with an entry for each candidate."""
@@ -130,7 +132,8 @@ def inner(u: Gradient, v: Gradient) -> jax.Array:
 
 
 def _vdot(a: jax.Array, b: jax.Array) -> jax.Array:
-    dtype = wide_type(a.dtype, b.dtype)  # whole numbers would overflow
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(a, b, jnp.float32)  # whole numbers would overflow
     a, b = jnp.asarray(a, dtype), jnp.asarray(b, dtype)
     return jnp.vdot(a, b, precision="highest")
 

@@ -17,7 +17,6 @@ from jaxsel._inputs.checks import (
     check_concrete,
     check_numeric,
     check_positive,
-    wide_type,
 )
 from jaxsel.gradients import Dense, Gradient, Oracle, Streamed, dense
 
@@ -183,8 +182,10 @@ def check_target(oracle: Any, target: Gradient) -> tuple[Gradient, bool]:
     if jax.tree.structure(got) == jax.tree.structure(form):
         if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(got)):
             raise TypeError("target must be real, but has complex numbers")
-        # Whole numbers would overflow where they are squared.
-        dtype = wide_type(part.dtype)
+        # Whole numbers would overflow where they are squared. Strict promotion would
+        # refuse float64 beside float32.
+        with jax.numpy_dtype_promotion("standard"):
+            dtype = jnp.promote_types(part.dtype, jnp.float32)
         got = tree_map(lambda leaf: leaf.astype(dtype), got)
         for leaf in jax.tree.leaves(got):
             check_concrete("target", leaf)
