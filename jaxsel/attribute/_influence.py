@@ -18,7 +18,13 @@ from jaxsel._results.types import Values
 from ._damping import default_damping
 from ._gauss_newton import Influence, gauss_newton
 from ._networks import trained_networks
-from ._recipe import Output, Recipe, check_recipe, widened
+from ._recipe import (
+    Output,
+    Recipe,
+    check_recipe,
+    name_of_output,
+    widened,
+)
 from ._results import over_seeds
 
 _LARGEST = 20_000  # rows of a matrix, which takes 3.2 GB in float64
@@ -124,7 +130,7 @@ def network_influence(
             f"{least:.3g} in some direction at a training sample"
         )
     samples.check_finite("the solution", scores)
-    name = output if isinstance(output, str) else getattr(output, "__name__", "")
+    name = name_of_output(output)
     return over_seeds(
         scores,
         reduce=reduce,

@@ -22,7 +22,13 @@ from jaxsel._inputs.checks import (
 )
 from jaxsel._results.types import Values
 
-from ._recipe import Output, Recipe, TrainingPlan, check_recipe
+from ._recipe import (
+    Output,
+    Recipe,
+    TrainingPlan,
+    check_recipe,
+    name_of_output,
+)
 from ._results import over_seeds
 
 _DROPS = 2**31 - 1  # folded into the key of drops: no run has this number
@@ -216,7 +222,7 @@ def metagradient(
             "gradient is 0: pass eps_root=1e-8), or it grew without bound: lower the "
             "learning rate, or differentiate in x64 mode"
         )
-    name = output if isinstance(output, str) else getattr(output, "__name__", "")
+    name = name_of_output(output)
     at = f", drops={drops} of {drop_share:g}" if drops else ""
     return over_seeds(
         np.asarray(scores, np.float64),

@@ -340,6 +340,11 @@ def _type_of(params: Any) -> Any:
     return jnp.result_type(*floats) if floats else jnp.float32
 
 
+def name_of_output(output: Output) -> str:
+    """Return the name of an output for a result's `method`."""
+    return output if isinstance(output, str) else getattr(output, "__name__", "")
+
+
 def check_recipe(recipe: Any) -> None:
     """Raise a TypeError unless it is a recipe."""
     if not isinstance(recipe, Recipe):

@@ -17,7 +17,12 @@ from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel._results.types import Values
 
 from ._networks import train_checkpoints
-from ._recipe import Output, Recipe, check_recipe
+from ._recipe import (
+    Output,
+    Recipe,
+    check_recipe,
+    name_of_output,
+)
 from ._results import over_seeds
 
 
@@ -192,7 +197,7 @@ def network_tracin(
     )
     for run in range(seeds):
         samples.check_finite(f"run {run}", scores[run])
-    name = output if isinstance(output, str) else getattr(output, "__name__", "")
+    name = name_of_output(output)
     return over_seeds(
         np.asarray(scores, np.float64),
         reduce=reduce,

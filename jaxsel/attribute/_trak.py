@@ -19,7 +19,7 @@ from jaxsel.gradients import per_sample, projected
 
 from ._inputs import Samples
 from ._networks import trained_networks
-from ._recipe import Output, Recipe, check_recipe
+from ._recipe import Output, Recipe, check_recipe, name_of_output
 
 _PROJECTION = 2**31 - 4  # folded into the key of a run
 
@@ -155,7 +155,7 @@ def trak(
         samples,
         reduce,
         f"trak(dim={dim}, kind={kind}, share={share:g}, damping={damping}, "
-        f"output={_name(output)}, networks={count})",
+        f"output={name_of_output(output)}, networks={count})",
     )
 
 
@@ -249,7 +249,3 @@ def _ensemble(
         reduce=reduce,
         index=samples.row_labels,
     )
-
-
-def _name(output: Output) -> str:
-    return output if isinstance(output, str) else getattr(output, "__name__", "")

@@ -189,8 +189,8 @@ def _project(
     lengths: list[np.ndarray] = []
     for rows in track(chunk_slices(n, size), progress=progress, label="Gradients"):
         # Filled up with the last row, so that one shape is compiled.
-        some = np.minimum(np.arange(rows.start, rows.start + size), n - 1)
-        oracle = part(some)
+        padded = np.minimum(np.arange(rows.start, rows.start + size), n - 1)
+        oracle = part(padded)
         squares = widen(jnp.asarray(oracle.diag()))
         filled = rows.stop - rows.start
         _check_lengths("candidates", squares[:filled], rows.start)
