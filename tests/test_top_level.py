@@ -47,7 +47,9 @@ def test_flags_change_nothing(name, flag):
 
 
 @pytest.mark.parametrize("flag", ["rank", "dtype"])
-@pytest.mark.parametrize("name", ["knn_shapley", "loo", "facility_location"])
+@pytest.mark.parametrize(
+    "name", ["knn_shapley", "loo", "facility_location", "find_label_errors"]
+)
 @pytest.mark.every(6)
 def test_strict_promotion(name, flag):
     with FLAGS[flag]():

@@ -147,7 +147,7 @@ class _Problem(NamedTuple):
         heavy_curvature = curvature[:, self.heavy]
         light_curvature = jnp.sum(curvature, axis=1) - jnp.sum(heavy_curvature, axis=1)
         share = jnp.where(shared.total > 0, light_curvature / shared.total, 0)
-        hessian = share[:, None, None] * shared.hessian
+        hessian = share[:, None, None] * shared.hessian[None]
         hessian += _dot(self.loads.T[None] * heavy_curvature[:, None], self.loads)
         size = diagonal(hessian, axis1=-2, axis2=-1)
         ridge = self.penalty[None] + _RIDGE * (size + 1)
