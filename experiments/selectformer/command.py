@@ -21,8 +21,8 @@ Needs movie_polarity, tweets, reuters_r8, newsgroups, fashion_mnist, mnist and t
 minilm. Proxies choose from two pools, with --full from all five. Allow 15 minutes on
 two cores, with --full some hours: a run that was killed resumes."""
 FULL = (
-    "twenty seeds or more, five pools twice as large, the paper's ablations, widths "
-    "and sub-model, fine-tuned final models"
+    "twenty seeds or more, five pools, the paper's ablations, widths and sub-model on "
+    "two of them, fine-tuned final models"
 )
 LASTS = "a seed of proxies takes seven minutes on two cores, twenty of scores three"
 LASTS_FULL = "over three hours on two cores"
@@ -40,6 +40,7 @@ SEEDS_CELL = 5
 LASTS_CELL = "not timed; what there is to do is counted once data and target are read"
 
 _PAIRED = 20  # seeds at least, where accuracies are compared
+_OF_VARIANTS = 5  # seeds at most: they double the proxies of a seed
 
 
 def make(
@@ -52,14 +53,20 @@ def make(
     from .proxies.searched import run_searched
     from .scores.chapter import accuracy_chapter, verdicts
     from .scores.run import run_accuracy
+    from .sources import SOURCES
 
     paired = seeds if len(seeds) >= _PAIRED else range(_PAIRED)
     several = paired if full else seeds
-    proxies = run_proxies(folder, seeds=[*several], full=full, **options)
+    pools = [*SOURCES] if full else None
+    proxies = run_proxies(folder, seeds=[*several], pools=pools, **options)
     scores = run_accuracy(folder, seeds=[*paired], full=full, **options)
     searched = run_searched(folder, proxies, **options)
-    finals = run_finals(folder, proxies, **options) if full else {}
-    chapter = proxies_chapter(proxies, searched, finals)
+    finals, variants = {}, None
+    if full:
+        finals = run_finals(folder, proxies, **options)
+        few = [*several][:_OF_VARIANTS]
+        variants = run_proxies(folder, seeds=few, variants=True, **options)
+    chapter = proxies_chapter(proxies, searched, finals, variants)
     report = Report(
         title="SelectFormer's claims on real data",
         summary="How well cheap stand-ins of a model choose samples that nobody may "

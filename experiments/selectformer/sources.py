@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -206,9 +206,9 @@ NAMES = {
 }
 
 
-def read_all(progress: bool, *, full: bool = True) -> dict[str, Encoded]:
-    """Read all sources side by side, or the quick run's only, by name."""
-    names = [name for name in SOURCES if full or name in QUICK]
+def read_all(progress: bool, names: Sequence[str] | None = None) -> dict[str, Encoded]:
+    """Read sources side by side, by name; all if `names` is None."""
+    names = [*SOURCES] if names is None else names
     read = at_once(lambda name: SOURCES[name](progress), names)
     return dict(zip(names, read, strict=True))
 

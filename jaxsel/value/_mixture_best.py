@@ -218,7 +218,7 @@ def _search(
 
 def _without(problem: Problem, best: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the best mixture without each domain, and which domains bounds need."""
-    faces, needed = [], np.zeros(len(best), bool)
+    faces, needed = list[np.ndarray](), np.zeros(len(best), bool)
     for domain in range(len(best)):
         upper = problem.upper.copy()
         upper[domain] = 0

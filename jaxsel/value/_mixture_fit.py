@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._devices.typed import jit, lax_map, tree_map
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 
 from ._mixture_kernel import (
@@ -115,7 +115,8 @@ def operator(fitted: Fit, mixtures: np.ndarray, points: np.ndarray) -> np.ndarra
     """Return the means at points of metrics that are 1 for one run, `[m, R]`."""
     arrays = mixtures, points, fitted.scales, fitted.weights
     with jax.enable_x64(True):
-        return np.asarray(_operator(*map(jnp.asarray, arrays), model=fitted.model))
+        means = _operator(*(jnp.asarray(a) for a in arrays), model=fitted.model)
+        return np.asarray(means)
 
 
 def noise_variance(fitted: Fit) -> float:
@@ -132,8 +133,8 @@ def _call(
 ) -> Any:
     arrays = mixtures, metrics, points, fitted.scales, fitted.weights
     with jax.enable_x64(True):
-        results = function(*map(jnp.asarray, arrays), model=fitted.model)
-        return jax.tree.map(np.asarray, results)
+        results = function(*(jnp.asarray(a) for a in arrays), model=fitted.model)
+        return tree_map(np.asarray, results)
 
 
 def _slope(
@@ -143,11 +144,12 @@ def _slope(
 
     def slope(scales: np.ndarray) -> tuple[float, np.ndarray]:
         with jax.enable_x64(True):
-            value, slope = _loss(*map(jnp.asarray, (scales, *arguments)), model=model)
-            value, slope = float(value), np.asarray(slope)
+            arrays = (jnp.asarray(a) for a in (scales, *arguments))
+            results: tuple[Any, Any] = _loss_and_slope(*arrays, model=model)
+        value, slope = float(results[0]), np.asarray(results[1], np.float64)
         if not (np.isfinite(value) and np.isfinite(slope).all()):
             # A covariance that is not definite when rounded.
-            return 1e10, np.zeros_like(scales)
+            return 1e10, np.zeros(len(scales))
         return value, slope
 
     return slope
@@ -177,7 +179,7 @@ def _draws(
     """Draw from normal approximations at the modes, and weight by the posterior."""
     rng = np.random.default_rng(0)
     roots = [_root(slope, mode, prior) for mode in modes]
-    draws = []
+    draws = list[np.ndarray]()
     for mode, root in zip(modes, roots, strict=True):
         normal = rng.normal(size=(_PAIRS // len(modes), len(mode)))
         draws.append(mode + np.concatenate([normal, -normal]) @ np.linalg.inv(root))
@@ -211,8 +213,8 @@ def _left_outs(
     with jax.enable_x64(True):
         data = jnp.asarray(mixtures), jnp.asarray(metrics)
         pairs = [_left_out(*data, jnp.asarray(draw), model=model) for draw in scales]
-        errors, variances = zip(*pairs, strict=True)
-        return np.array(errors), np.array(variances)
+        errors = np.array([error for error, _ in pairs])
+        return errors, np.array([variance for _, variance in pairs])
 
 
 def _prior(model: MixtureModel, mixtures: np.ndarray) -> _Prior:
@@ -233,8 +235,6 @@ def _spread(columns: np.ndarray) -> float:
     return float(np.sqrt(columns.var(0).mean()))
 
 
-@functools.partial(jax.jit, static_argnames="model")
-@jax.value_and_grad
 def _loss(
     scales: jax.Array,
     mixtures: jax.Array,
@@ -248,10 +248,11 @@ def _loss(
     return unlikely - evidence(mixtures, metrics, scales, model=model)
 
 
-_left_out = jax.jit(mixture_left_out, static_argnames="model")
+_loss_and_slope = jit(static_argnames="model")(jax.value_and_grad(_loss))
+_left_out = jit(static_argnames="model")(mixture_left_out)
 
 
-@functools.partial(jax.jit, static_argnames="model")
+@jit(static_argnames="model")
 def _posterior(
     mixtures: jax.Array,
     metrics: jax.Array,
@@ -274,7 +275,7 @@ def _posterior(
     return mean, inner + outer - mean[:, None] * mean[None]
 
 
-@functools.partial(jax.jit, static_argnames="model")
+@jit(static_argnames="model")
 def _moments(
     mixtures: jax.Array,
     metrics: jax.Array,
@@ -287,13 +288,13 @@ def _moments(
     def at_draw(scales: jax.Array) -> tuple[jax.Array, jax.Array]:
         return pointwise(mixtures, metrics, scales, points, model=model)
 
-    means, variances = jax.lax.map(at_draw, draws)
+    means, variances = lax_map(at_draw, draws)
     weights = weights[:, None]
     mean = jnp.sum(weights * means, 0)
     return mean, jnp.sum(weights * (variances + (means - mean[None]) ** 2), 0)
 
 
-@functools.partial(jax.jit, static_argnames="model")
+@jit(static_argnames="model")
 def _operator(
     mixtures: jax.Array,
     points: jax.Array,

@@ -32,7 +32,7 @@ def plot_response(
     curves, bars = ax
     best = response.best()
     names = [str(name)[:16].replace("$", r"\$") for name in response.names]
-    order = np.argsort(-best.mixture, kind="stable")
+    order: list[int] = np.argsort(-best.mixture, kind="stable").tolist()
     with style():
         for place, domain in enumerate(order[:_CURVES]):
             points = _along(best.mixture, domain, response.upper)
@@ -58,9 +58,9 @@ def _along(best: np.ndarray, domain: int, upper: np.ndarray) -> np.ndarray:
     """Return mixtures with more and more of a domain, as far as bounds allow."""
     others = np.arange(len(best)) != domain
     room = upper[others].sum()
-    weights = np.linspace(max(0.0, 1 - room), upper[domain], _POINTS)
+    first, last = max(0.0, 1 - float(room)), float(upper[domain])
     points = np.empty((_POINTS, len(best)))
-    for i, weight in enumerate(weights):
+    for i, weight in enumerate(np.linspace(first, last, _POINTS).tolist()):
         rest, bounds = best.copy() + 1e-9, upper.copy()
         rest[domain] = 0
         share = 1 - weight

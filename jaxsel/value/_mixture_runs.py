@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxsel._devices.typed import tree_map
+from jaxsel._devices.typed import grad, jit, lax_map, tree_map
 from jaxsel._inputs.checks import check_count, check_positive
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 from jaxsel._inputs.owners import check_owners
@@ -203,18 +203,18 @@ def mixture_runs(
     check_count("chunk_size", chunk_size)
     examples, codes, names = _joined(examples, domains)
     targets = check_examples(targets)
-    params = tree_map(jnp.asarray, params)
+    start: Any = tree_map(lambda leaf: jnp.asarray(leaf), params)
     counts = np.bincount(codes, minlength=len(names))
     upper = _bounds(recipe, counts, max_epochs)
     if isinstance(mixtures, int):
         design_key = jax.random.fold_in(key, 2**32 - 1)
         mixtures = mixture_design(design_key, mixtures, upper)
     weights = check_mixtures("mixtures", mixtures, len(names), upper)
-    _check_outputs(recipe, params, examples, targets)
+    _check_outputs(recipe, start, examples, targets)
     size = min(chunk_size, len(weights))
     slices = list(chunk_slices(len(weights), size))
     metrics = np.empty(len(weights))
-    shared = params, examples, targets, jnp.asarray(codes, jnp.int32)
+    shared = start, examples, targets, jnp.asarray(codes, jnp.int32)
     for part in track(slices, progress=progress, label="runs on mixtures"):
         numbers = take_rows(np.arange(len(weights), dtype=np.uint32), part, size)
         rows = jnp.asarray(take_rows(weights, part, size), jnp.float32)
@@ -223,7 +223,7 @@ def mixture_runs(
     return MixtureRuns(mixtures=weights, metrics=metrics, upper=upper, names=names)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jit(static_argnums=0)
 def _train(
     recipe: MixtureRecipe,
     key: jax.Array,
@@ -242,7 +242,7 @@ def _train(
         return planned_rows(key_of_run, mixture, codes, recipe.steps, recipe.batch_size)
 
     # One after the other: sorts of all examples for all runs would take memory.
-    rows = jax.lax.map(plan, (numbers, mixtures))
+    rows = lax_map(plan, (numbers, mixtures))
 
     def losses(params: Any, batch: Any) -> jax.Array:
         return jnp.mean(jax.vmap(recipe.loss, (None, 0))(params, batch))
@@ -253,7 +253,7 @@ def _train(
         def step(carry: Any, rows: jax.Array) -> tuple[Any, None]:
             params, state = carry
             batch = tree_map(lambda leaf: leaf[rows], examples)
-            gradient = jax.grad(losses)(params, batch)
+            gradient = grad(functools.partial(losses, batch=batch))(params)
             updates, state = recipe.optimizer.update(gradient, state, params)
             return (optax.apply_updates(params, updates), state), None
 
@@ -308,7 +308,7 @@ def _joined(examples: Any, domains: Any) -> tuple[Any, np.ndarray, tuple[Any, ..
         examples = check_examples(examples)
         owners = check_owners(domains, len(jax.tree.leaves(examples)[0]))
         return examples, owners.codes, owners.names
-    if not isinstance(examples, Mapping) or not examples:
+    if not issubclass(type(examples), Mapping) or not examples:
         raise TypeError(
             "examples must be a mapping from names of domains to their examples unless "
             f"domains has a label for each, got {type(examples).__name__}"
@@ -318,14 +318,16 @@ def _joined(examples: Any, domains: Any) -> tuple[Any, np.ndarray, tuple[Any, ..
         if not all(np.shape(leaf)[:1] != (0,) for leaf in jax.tree.leaves(part)):
             raise ValueError(f"examples must not be empty, but domain {name!r} is")
     checked = [check_examples(part) for part in parts.values()]
-    structures = {str(jax.tree.structure(part)) for part in checked}
-    shapes = {str([x.shape[1:] for x in jax.tree.leaves(part)]) for part in checked}
+    forms: list[Any] = [jax.tree.structure(part) for part in checked]
+    structures = {str(form) for form in forms}
+    leaves: list[list[Any]] = [jax.tree.leaves(part) for part in checked]
+    shapes = {str([leaf.shape[1:] for leaf in part]) for part in leaves}
     if len(structures) > 1 or len(shapes) > 1:
         raise ValueError(
             "examples must have the same form in all domains, got "
             f"{sorted(structures)} of shapes {sorted(shapes)}"
         )
-    lengths = [len(jax.tree.leaves(part)[0]) for part in checked]
+    lengths = [len(part[0]) for part in leaves]
     codes = np.repeat(np.arange(len(checked), dtype=np.int32), lengths)
     return tree_map(lambda *leaves: jnp.concatenate(leaves), *checked), codes, (*parts,)
 

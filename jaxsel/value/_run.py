@@ -324,8 +324,7 @@ def _correlation(before: np.ndarray, now: np.ndarray) -> float:
 
     if np.isnan(before).any() or np.isnan(now).any():
         return np.nan
-    a: np.ndarray = stats.rankdata(before)
-    b: np.ndarray = stats.rankdata(now)
+    a, b = (np.asarray(stats.rankdata(x), np.float64) for x in (before, now))
     if (a == b).all():
         return 1.0
     a, b = a - a.mean(), b - b.mean()

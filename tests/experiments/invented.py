@@ -6,7 +6,7 @@ from flax import nnx
 from experiments._kit.texts import Texts
 from experiments.selectformer import sources
 from experiments.selectformer.proxies import run
-from experiments.selectformer.proxies.points import ATTACKED, candidates, points
+from experiments.selectformer.proxies.points import ATTACKED, RATES, candidates, points
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER
 from experiments.selectformer.sources import Encoded
 from jaxsel.models import Classifier, EncoderConfig, Target, Tokens
@@ -62,9 +62,14 @@ def encoded(n_classes, n=900):
     )
 
 
-def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=(), refused=()):
+def invented_result(
+    seeds=6, *, lead=0.3, gain=2.0, variants=False, stopped=(), refused=()
+):
     """Invented figures: the probe ranks and buys better than the paper's phases."""
-    names, made = tuple(points(full=full)), tuple(candidates("text", full=full))
+    names, made = (
+        tuple(points(variants=variants)),
+        tuple(candidates("text", variants=variants)),
+    )
     rng = np.random.default_rng(0)
     noise = lambda *shape: 0.01 * rng.normal(size=(seeds, *shape))
     rho = np.where([name == "probe" for name in names], 0.4 + lead, 0.4)
@@ -72,7 +77,7 @@ def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=(), refu
     lost = np.where(
         [
             bool({n for n, _ in p.phases} & {*refused})
-            for p in points(full=full).values()
+            for p in points(variants=variants).values()
         ],
         np.nan,
         0.0,
@@ -90,7 +95,7 @@ def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=(), refu
         stopped=np.array([[name in stopped for name in made]] * seeds),
         refused=np.array([[name in refused for name in made]] * seeds),
         place=np.ones((seeds, len(made)), int),
-        judged=np.full((seeds, len(made), 4), 0.5),
+        judged=np.full((seeds, len(made), len(RATES)), 0.5),
         emulated=np.ones((seeds, len(made))),
         outside=np.zeros((seeds, len(made))),
         inference=np.full((seeds, 1 + len(made)), 0.5),
@@ -107,7 +112,7 @@ def invented_result(seeds=6, *, lead=0.3, gain=2.0, full=False, stopped=(), refu
     )
     return run.Proxies(
         seeds=np.arange(seeds),
-        full=full,
+        variants=variants,
         points=names,
         candidates=made,
         pools={"movie_polarity": pool},

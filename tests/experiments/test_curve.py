@@ -66,7 +66,7 @@ def test_bootstrap_sets_lie_beside_the_pool(largest):
 def test_ways_are_those_of_the_experiment():
     few, all_ways = run.ways(full=False), run.ways(full=True)
     assert {*few} < {*all_ways} == {*run.WAYS}
-    known = candidates("text", full=True)
+    known = candidates("text", variants=True)
     published = all_ways["as published"]
     assert published == known["as published, d=16"]
     assert (published.backbone, published.source) == (True, "gaussian")

@@ -44,7 +44,7 @@ def small(monkeypatch):
 
     monkeypatch.setattr(sources, "SOURCES", {name: reader(name) for name in texts})
     monkeypatch.setattr(sources, "QUICK", tuple(texts))
-    every = candidates("text", full=False)
+    every = candidates("text")
     small = {
         name: dataclasses.replace(
             one,
@@ -56,7 +56,7 @@ def small(monkeypatch):
         )
         for name, one in every.items()
     }
-    monkeypatch.setattr(run, "candidates", lambda kind, full: small)
+    monkeypatch.setattr(run, "candidates", lambda kind, variants: small)
     monkeypatch.setattr(Candidate, "tries", few_tries)
     monkeypatch.setattr(maker, "STARTS", 1)
     return read
@@ -80,7 +80,7 @@ def few_tries(candidate):
 @pytest.mark.filterwarnings("ignore:.*once they are rounded")  # of short trainings
 def test_all_points_in_a_report(small, tmp_path, monkeypatch):
     found = run_proxies(tmp_path / "runs", seeds=(0, 1))
-    names = points(full=False)
+    names = points()
     assert found.points == tuple(names)
     for pool in found.pools.values():
         assert pool.spearman.shape == (2, len(names))
@@ -222,7 +222,7 @@ def test_the_sub_model_is_the_bottom_of_the_target(monkeypatch):
 def test_phases_sieve():
     """By hand: the first phase halves, the second takes the budget."""
     scores = {"a": np.array([5.0, 4, 3, 2, 1, 0]), "b": np.arange(6.0)}
-    point = points(full=False)["paper, 2 phases"]
+    point = points()["paper, 2 phases"]
     point = dataclasses.replace(point, phases=(("a", 0.4), ("b", None)))
     x = np.eye(6)
     take = lambda n, bought, budget: sieve(point, scores, x, n, bought, budget).tolist()

@@ -33,19 +33,19 @@ from experiments.selectformer.scores.ways import WAYS
 from experiments.values.judge import FAILS, HOLDS, UNTESTED, holm
 
 
-def test_more_of_the_papers_comes_with_the_full_run():
+def test_points_are_of_candidates():
     for kind in ("text", "image"):
-        for full in (False, True):
-            made, named = candidates(kind, full=full), points(full=full).values()
+        assert {*SEARCHED, *ATTACKED} <= set(candidates(kind))
+        for variants in (False, True):
+            named = points(variants=variants).values()
             used = {name for point in named for name, _ in point.phases}
-            assert used <= set(made)
-            assert {*SEARCHED, *ATTACKED} <= set(made)
+            assert used <= set(candidates(kind, variants=variants))
             for point in named:
                 shares = [share for _, share in point.phases]
                 assert shares[-1] is None
                 assert shares[:-1] == sorted(shares[:-1], reverse=True)
     # Table 5 has one, two and three phases of these widths.
-    widths = {name for name in points(full=True) if name.startswith("d = ")}
+    widths = {name for name in points(variants=True) if name.startswith("d = ")}
     assert len(widths) == 14 - 3
     assert len(LAYERS) == 4
 
@@ -147,7 +147,7 @@ def test_one_seed_has_no_standard_error():
 
 def test_costs_are_those_of_the_phases():
     found = invented_result()
-    one = prices(found, "movie_polarity", points(full=False))["spu-cheetah"]
+    one = prices(found, "movie_polarity", points())["spu-cheetah"]
     assert one["published probe"] == (0, 0)
     # Two phases of equal manifests cost more than one, three than two.
     phases = [
@@ -192,7 +192,7 @@ def test_the_figure_has_a_mark_for_each_way():
         label: len(bars[0].get_xdata())
         for bars, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    origins = [point.origin for point in points(full=False).values()]
+    origins = [point.origin for point in points().values()]
     assert drawn == {
         "the paper's": origins.count("paper"),
         "peers' parts in them": origins.count("peer"),
@@ -210,7 +210,8 @@ def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
 
     def proxies(folder, **options):
         seeds.append(len(options["seeds"]))
-        return invented_result(len(options["seeds"]))
+        variants = options.get("variants", False)
+        return invented_result(len(options["seeds"]), variants=variants)
 
     def accuracy(folder, **options):
         seeds.append(len(options["seeds"]))
@@ -229,6 +230,7 @@ def test_the_command_sums_up(tmp_path, monkeypatch, capsys):
     assert "The linear probe, distilled: 0.69 for" in out
     assert "At a budget of 20%, above a random choice" in out
     experiment("selectformer", "--full", "--out", tmp_path / "full")
-    assert seeds[2:] == [20, 20]
+    assert seeds[2:] == [20, 20, 5]
+    assert "its norms exact" in (tmp_path / "full" / "report.html").read_text()
     experiment("selectformer", "--seeds", "21", "--out", tmp_path / "more")
-    assert seeds[4:] == [21, 21]
+    assert seeds[5:] == [21, 21]

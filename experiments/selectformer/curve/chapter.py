@@ -14,6 +14,7 @@ from experiments.claims import (
     tally,
     untested_table,
 )
+from experiments.selectformer.proxies.points import RATES
 from experiments.selectformer.proxies.tables import BY_CONSTRUCTION, accepted_mean
 from experiments.selectformer.sources import NAMES
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style
@@ -149,6 +150,7 @@ def _method(result: Curve) -> str:
         "imbalanced, so that it is the same for all sizes; a larger one holds the "
         "smaller. Half as many samples as are offered are there to distil on. Learning "
         "rates and penalties are searched for each size and head on a held-out deal, "
-        "four tries for each method, and the library's guard decides what counts. "
+        f"{len(RATES)} tries for each method, and the library's guard decides what "
+        "counts. "
         f"Seeds {', '.join(map(str, result.seeds))}."
     )

@@ -184,7 +184,8 @@ def run_curve(
 
 def ways(*, full: bool) -> dict[str, Candidate]:
     """Return the candidates to follow, by name."""
-    known = candidates(sources.kind(POOL), full=True)
+    kind = sources.kind(POOL)
+    known = candidates(kind) | candidates(kind, variants=True)
     return {
         name: known[way.candidate] for name, way in WAYS.items() if full or not way.full
     }

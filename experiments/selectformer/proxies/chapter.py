@@ -36,7 +36,7 @@ from .claims import CLAIMS, judged
 from .costs import ENGINE, ROWS, Price, prices, search
 from .finals import FinalPool
 from .measured import OURS, TWO, labels_first
-from .points import SEARCHED, Point, points
+from .points import RATES, SEARCHED, points
 from .run import Proxies
 from .searched import SearchedPool
 from .trial import BOOTSTRAP, OWN
@@ -78,21 +78,21 @@ DIFFERENCES = (
         "the target is fine-tuned on what was bought",
     ),
     (
-        "proxies are cut from the target, fine-tuned on the bootstrap set; with --full "
-        "also from a sub-model that is fine-tuned by itself",
+        "proxies are cut from the target, fine-tuned on the bootstrap set; variants "
+        "with --full also from a sub-model that is fine-tuned by itself",
         "cut from such a sub-model, M_g: the bottom layers",
     ),
     (
-        "the learning rate is the best of four on a held-out deal that the guard "
-        "accepts, and lower where it refuses that",
+        f"the learning rate is the best of {len(RATES)} on a held-out deal that the "
+        "guard accepts, and lower where it refuses that",
         "not said",
     ),
     ("all transformers read the mean over rows", "not said"),
     ("in the middle of three phases: 3 layers, all heads", "not said"),
     (
         "emulators learn half from activations of the bootstrap set, half from a "
-        "million synthesised samples; with --full also from 5.12 million synthesised "
-        "ones alone; in vivo for 20 epochs",
+        "million synthesised samples; variants with --full also from 5.12 million "
+        "synthesised ones alone; in vivo for 20 epochs",
         "5.12 million synthesised samples; in vivo training not described",
     ),
     ("bytes with folded weights, counted", "bytes and hours measured on CrypTen"),
@@ -104,6 +104,7 @@ def proxies_chapter(
     result: Proxies,
     searched: Mapping[str, SearchedPool],
     finals: Mapping[str, FinalPool],
+    variants: Proxies | None = None,
 ) -> Chapter:
     """Show the rank correlation, purchases and secure cost of each point.
 
@@ -111,8 +112,9 @@ def proxies_chapter(
         result: Of all pools.
         searched: Purchases by schedules of a search, by pool; none of a single seed.
         finals: Fine-tuned final models, by pool; some pools, or none.
+        variants: Of the paper's phases, on some of the pools and seeds.
     """
-    known = points(full=result.full)
+    known = points()
     by_pool = {name: prices(result, name, known) for name in result.pools}
     shares = _shares(by_pool)
     counted = next(iter(by_pool.values()))  # of two classes
@@ -142,6 +144,7 @@ def proxies_chapter(
             tables.accuracy(result, known),
             tables.budgets(result, known),
             *([_FINALS, tables.finals(result, finals, known)] if finals else []),
+            *([] if variants is None else _variants(variants)),
             Heading("What it costs in secret"),
             tables.cost(known, counted, shares),
             _fronts(fronts),
@@ -173,7 +176,6 @@ def proxies_chapter(
         ],
         data={
             "seeds": result.seeds,
-            "full": result.full,
             "points": result.points,
             "candidates": result.candidates,
             "overlap_of": ("random", "the target itself", *result.points),
@@ -187,16 +189,35 @@ def proxies_chapter(
             },
             "searched": {name: vars(pool) for name, pool in searched.items()},
             "finals": {name: vars(pool) for name, pool in finals.items()},
-            "pools": {
-                name: {
-                    field.name: getattr(pool, field.name)
-                    for field in dataclasses.fields(pool)
-                    if field.name not in ("scores", "oracle", "manifests")
-                }
-                for name, pool in result.pools.items()
-            },
+            "pools": _figures(result),
+            "variants": {} if variants is None else _figures(variants),
         },
     )
+
+
+def _figures(result: Proxies) -> dict[str, dict[str, np.ndarray]]:
+    """Map pools to the fields of each by name, but for scores and manifests."""
+    return {
+        name: {
+            field.name: getattr(pool, field.name)
+            for field in dataclasses.fields(pool)
+            if field.name not in ("scores", "oracle", "manifests")
+        }
+        for name, pool in result.pools.items()
+    }
+
+
+def _variants(result: Proxies) -> list[Heading | str | Table]:
+    known = points(variants=True)
+    return [
+        Heading("The paper's phases otherwise"),
+        f"Over seeds {', '.join(map(str, result.seeds))}: other widths, parts left "
+        "exact, the sub-model of section 4.2, emulators from Gaussian samples alone, "
+        "and the paper's phases distilled as our probes are.",
+        tables.fidelity(result, known),
+        tables.accuracy(result, known),
+        tables.settings(result, known),
+    ]
 
 
 def _introduction() -> str:
@@ -272,7 +293,7 @@ def _lesson(point: str) -> str:
 
 
 def _figure(result: Proxies, hours: Mapping[str, float]) -> Figure:
-    known = points(full=result.full)
+    known = points()
     overlap = {
         name: np.mean([p.overlap[:, 2 + i] for p in result.pools.values()], axis=0)
         for i, name in enumerate(result.points)
@@ -348,7 +369,6 @@ def _fronts(fronts: Mapping[str, Front]) -> Table:
 
 
 def _method(result: Proxies) -> str:
-    known: Mapping[str, Point] = points(full=result.full)
     early = {
         NAMES[name]: stopped
         for name in result.pools
@@ -374,6 +394,7 @@ def _method(result: Proxies) -> str:
         f"of {LENGTH} tokens at most; images of 28 x 28 pixels, by a ViT that was "
         "trained on digits. Final models: "
         f"`{MODEL!r}` on MiniLM's last layer, or pixels. A random choice is the mean "
-        f"of {DRAWS} draws with the same bootstrap set. {len(known)} ways, seeds "
-        f"{', '.join(map(str, result.seeds))}, each with a deal of its own.{stops}"
+        f"of {DRAWS} draws with the same bootstrap set. {len(result.points)} "
+        f"ways, seeds {', '.join(map(str, result.seeds))}, each with a deal of its own."
+        f"{stops}"
     )

@@ -16,7 +16,7 @@ from experiments.selectformer.sources import Encoded
 
 from .kept import each_kept
 from .points import points
-from .run import Proxies, most
+from .run import MOST, Proxies
 from .targets import tuned
 from .trial import masks, offer, sieve, top
 
@@ -85,8 +85,8 @@ def run_finals(
 
 def _train(source: Encoded, result: Proxies, name: str, s: int) -> dict[str, Any]:
     """Return the fields of `FinalPool` for one seed."""
-    scored, known = result.pools[name], points(full=result.full)
-    offered = offer(source, int(result.seeds[s]), most(full=result.full))
+    scored, known = result.pools[name], points()
+    offered = offer(source, int(result.seeds[s]), MOST)
     pool, n, bought = offered.pool, len(offered.pool.rows), len(offered.first)
     keep = round(BUDGETS[0] * n) - bought
     scores = dict(zip(result.candidates, scored.scores[s], strict=True))

@@ -42,7 +42,7 @@ def each_kept(
 
     def run_pair(pair: tuple[str, int]) -> Mapping[str, Any]:
         name, s = pair
-        path = folder / f"{stem}-{name}-{'full-' if result.full else ''}{seeds[s]}.npz"
+        path = folder / f"{stem}-{name}-{seeds[s]}.npz"
         kept = remembered(
             path, {**settings, "seeds": seeds, "at": s}, lambda: job(name, s)
         )

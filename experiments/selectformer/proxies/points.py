@@ -19,10 +19,10 @@ Lesson = Literal["bootstrap", "own", "other"]
 Origin = Literal["paper", "peer", "variant", "ours"]
 Source = Literal["rows", "gaussian", "both"]
 
-RATES = (1e-3, 3e-4, 1e-4, 3e-5)
+RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
 """Learning rates of in vivo training that are tried for a proxy of the target."""
 
-PENALTIES = (0.001, 0.01, 0.1, 1.0)
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Weights of the squared norm that are tried for a probe: as many."""
 
 STARTS = 4
@@ -137,12 +137,15 @@ ATTACKED = ("bootstrap", "probe")
 """Candidates that the data owner tries to recover from a choice."""
 
 
-def candidates(kind: Literal["text", "image"], *, full: bool) -> dict[str, Candidate]:
+def candidates(
+    kind: Literal["text", "image"], *, variants: bool = False
+) -> dict[str, Candidate]:
     """Return the proxies to make for a target, by name.
 
     Args:
         kind: Of the target: MiniLM, or the small ViT.
-        full: Whether to add the paper's other widths and its ablations.
+        variants: The proxies of `points(variants=True)` instead: the paper's other
+            widths, its ablations, and its phases taught in other ways.
     """
     heads, first, training = 12, 1, _PAPER
     if kind == "image":  # the paper's first phase has three layers
@@ -163,29 +166,31 @@ def candidates(kind: Literal["text", "image"], *, full: bool) -> dict[str, Candi
         read="mean",
         secure=Emulator("mlp", width=16),
     )
-    specs = {
+    of_paper = {
         "d=2": paper(first, 1, 2),
         "d=8": paper(3, heads, 8),
         "d=16": paper(3, heads, 16),
-        "Bolt, first": peer(first, 1, "Bolt"),
-        "Bolt": peer(3, heads, "Bolt"),
     }
-    if full:
-        specs |= {
+    if variants:
+        specs = of_paper | {
             "d=4": paper(first, 1, 4),
             "last d=2": paper(3, heads, 2),
             "last d=4": paper(3, heads, 4),
             "1 layer d=16": paper(1, heads, 16),
             **{name: paper(3, heads, 16, name) for name in _ABLATIONS},
         }
-    probe = Candidate(spec=ProbeSpec(), goal="logits", lesson="own")
-    theirs = {n: Candidate(spec=s, training=training) for n, s in specs.items()}
-    if full:
-        theirs |= {
-            f"{name}, {width}": dataclasses.replace(theirs[width], **options)
+        made = {n: Candidate(spec=s, training=training) for n, s in specs.items()}
+        return made | {
+            f"{name}, {width}": dataclasses.replace(made[width], **options)
             for name, options in _OPTIONS.items()
             for width in ("d=2", "d=16")
         }
+    specs = of_paper | {
+        "Bolt, first": peer(first, 1, "Bolt"),
+        "Bolt": peer(3, heads, "Bolt"),
+    }
+    probe = Candidate(spec=ProbeSpec(), goal="logits", lesson="own")
+    theirs = {n: Candidate(spec=s, training=training) for n, s in specs.items()}
     return {
         **theirs,
         "2Quad, first": Candidate(
@@ -305,9 +310,15 @@ _OPTION_SAYS = {
 }
 
 
-def points(*, full: bool) -> dict[str, Point]:
-    """Return the points to compare, by name; more of the paper's if `full`."""
-    return {**_POINTS, **(_variants() if full else {})}
+def points(*, variants: bool = False) -> dict[str, Point]:
+    """Return the points to compare, by name.
+
+    Args:
+        variants: The paper's two phases beside variants of its phases instead.
+    """
+    if not variants:
+        return dict(_POINTS)
+    return {"paper, 2 phases": _POINTS["paper, 2 phases"], **_variants()}
 
 
 def _variants() -> dict[str, Point]:

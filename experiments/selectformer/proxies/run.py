@@ -20,10 +20,8 @@ from . import targets, trial as trials
 from .points import STARTS, candidates, points
 from .tries import HELD_OUT, JUDGED
 
-
-def most(*, full: bool) -> int:
-    """Return how many samples of the kept class a pool has at most."""
-    return 2000 if full else 1000
+MOST = 1000
+"""Samples of the kept class that a pool has at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,14 +100,14 @@ class Proxies:
 
     Attributes:
         seeds: `[S]`.
-        full: Whether the paper's other widths and its ablations are among the points.
+        variants: Whether the points are variants of the paper's phases.
         points: Names of the points, see `ProxyPool`.
         candidates: Names of the proxies that they are made of.
         pools: By data set.
     """
 
     seeds: np.ndarray
-    full: bool
+    variants: bool
     points: tuple[str, ...]
     candidates: tuple[str, ...]
     pools: Mapping[str, ProxyPool]
@@ -134,7 +132,7 @@ class Proxies:
             searched: Candidates to search among; the others can only be compared.
         """
         results = self.pools[pool]
-        by_name = candidates(sources.kind(pool), full=self.full)
+        by_name = candidates(sources.kind(pool), variants=self.variants)
         return Rehearsal(
             candidates={
                 name: Phase(
@@ -192,7 +190,8 @@ def run_proxies(
     folder: str | os.PathLike[str],
     *,
     seeds: Sequence[int] = tuple(range(10)),
-    full: bool = False,
+    pools: Sequence[str] | None = None,
+    variants: bool = False,
     progress: bool = False,
     workers: Workers | None = None,
 ) -> Proxies:
@@ -205,8 +204,9 @@ def run_proxies(
     Args:
         folder: Where those files are, or will be.
         seeds: Each deals the samples, and draws all else, anew.
-        full: Whether all pools are dealt, twice as large, and the paper's other widths,
-            its ablations and its sub-model are added; else `sources.QUICK`.
+        pools: Names of the sources; `sources.QUICK` if None.
+        variants: Whether to choose by variants of the paper's phases, see
+            `points.points`.
         progress: Show a progress bar.
         workers: Where they run; on threads of this process if None.
 
@@ -228,13 +228,13 @@ def run_proxies(
         raise ValueError(
             f"seeds must not hold {HELD_OUT}, on which settings are chosen"
         )
-    compared = points(full=full)
+    pools = sources.QUICK if pools is None else pools
+    compared = points(variants=variants)
+    stem = "variants" if variants else "proxies"
 
-    def file(
-        name: str, seed: int, stem: str = "proxies"
-    ) -> tuple[Path, dict[str, Any]]:
-        path = Path(folder) / f"{stem}-{name}-{'full-' if full else ''}{seed}.npz"
-        by_name = candidates(sources.kind(name), full=full)
+    def file(name: str, seed: int, stem: str = stem) -> tuple[Path, dict[str, Any]]:
+        path = Path(folder) / f"{stem}-{name}-{seed}.npz"
+        by_name = candidates(sources.kind(name), variants=variants)
         return path, {
             "candidates": {key: repr(candidate) for key, candidate in by_name.items()},
             "tries": {
@@ -247,64 +247,71 @@ def run_proxies(
             "learner": repr(MODEL),
             "budgets": [*BUDGETS, *LARGER],
             "shares": [trials.BOOTSTRAP, trials.OWN, DRAWS, trials.TESTED],
-            "sizes": [sources.KEPT, most(full=full), sources.TEST],
+            "sizes": [sources.KEPT, MOST, sources.TEST],
             "fields": [field.name for field in dataclasses.fields(ProxyPool)],
             "seed": seed,
         }
 
     options: dict[str, Any] = {"progress": progress, "workers": workers}
     searched = each_seed(
-        Work(_searches, (full, progress)),
+        Work(_searches, (pools, variants, progress)),
         [HELD_OUT],
-        lambda name, seed: file(name, seed, "settings"),
+        lambda name, seed: file(name, seed, f"settings-{stem}"),
         label="Settings",
         **options,
     )
     judged = {name: runs[0]["judged"] for name, runs in searched.items()}
     results = each_seed(
-        Work(_jobs, (full, progress, judged)), seeds, file, label="Proxies", **options
+        Work(_jobs, (pools, variants, progress, judged)),
+        seeds,
+        file,
+        label=stem.title(),
+        **options,
     )
     for name, runs in results.items():
         results[name] = [{**run, "judged": judged[name]} for run in runs]
     return Proxies(
         seeds=np.asarray(seeds),
-        full=full,
+        variants=variants,
         points=tuple(compared),
-        candidates=tuple(candidates("text", full=full)),
+        candidates=tuple(candidates("text", variants=variants)),
         pools={name: ProxyPool(**stacked(runs)) for name, runs in results.items()},
     )
 
 
 def _jobs(
-    full: bool, progress: bool, judged: Mapping[str, np.ndarray]
+    pools: Sequence[str],
+    variants: bool,
+    progress: bool,
+    judged: Mapping[str, np.ndarray],
 ) -> dict[str, Job]:
     """Return the functions that run each pool for a seed, by name."""
-    read = sources.read_all(progress, full=full)
+    read = sources.read_all(progress, pools)
 
     def job(name: str) -> Job:
-        by_name = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), variants=variants)
         other = _other(name, progress)
         return lambda seed: trials.trial(
             read[name],
             other,
             by_name,
-            points(full=full),
+            points(variants=variants),
             judged[name],
             seed,
-            most(full=full),
+            MOST,
         )
 
     return {name: job(name) for name in read}
 
 
-def _searches(full: bool, progress: bool) -> dict[str, Job]:
+def _searches(pools: Sequence[str], variants: bool, progress: bool) -> dict[str, Job]:
     """Map each pool to the judge of its settings."""
-    read = sources.read_all(progress, full=full)
+    read = sources.read_all(progress, pools)
 
     def job(name: str) -> Job:
-        by_name = candidates(sources.kind(name), full=full)
+        by_name = candidates(sources.kind(name), variants=variants)
         other = _other(name, progress)
-        return lambda seed: trials.settings(read[name], other, by_name, most(full=full))
+        return lambda seed: trials.settings(read[name], other, by_name, MOST)
 
     return {name: job(name) for name in read}
 

@@ -18,7 +18,7 @@ from jaxsel.value import ModelUtility
 from .costs import ENGINE, search
 from .kept import each_kept
 from .points import SEARCHED, Point
-from .run import Proxies, most
+from .run import MOST, Proxies
 from .trial import masks, offer, sieve, top
 
 PICKS = ("cheapest", "middle", "best")
@@ -88,7 +88,7 @@ def _buy(
 ) -> dict[str, Any]:
     """Return the fields of `SearchedPool` for one seed."""
     scored = result.pools[name]
-    offered = offer(source, int(result.seeds[s]), most(full=result.full))
+    offered = offer(source, int(result.seeds[s]), MOST)
     pool, n, bought = offered.pool, len(offered.pool.rows), len(offered.first)
     scores = dict(zip(result.candidates, scored.scores[s], strict=True))
     features = source.features[pool.rows[offered.left]]

@@ -16,7 +16,7 @@ from jaxsel.report import Table
 
 from .costs import ENGINE, ROWS, Price
 from .finals import WAYS as FINAL_WAYS, FinalPool
-from .points import ATTACKED, Candidate, Point, candidates
+from .points import ATTACKED, RATES, Candidate, Point, candidates
 from .run import Proxies
 from .searched import PICKS, SearchedPool
 from .trial import ORACLES
@@ -326,7 +326,7 @@ def settings(result: Proxies, points: Mapping[str, Point]) -> Table:
     for k, name in enumerate(result.candidates):
         cells: list[object] = []
         for pool_name, pool in result.pools.items():
-            candidate = candidates(kind(pool_name), full=result.full)[name]
+            candidate = candidates(kind(pool_name), variants=result.variants)[name]
             tried = zip(candidate.tries(), pool.judged[0, k], strict=True)
             results = [
                 f"{_setting(setting)}: "
@@ -347,11 +347,11 @@ def settings(result: Proxies, points: Mapping[str, Point]) -> Table:
         rows=rows,
         formats=("", "", *["", "d", "d"] * len(result.pools)),
         caption="Learning rates, or penalties of probes, with the rank correlation "
-        "that each gives on a deal that no result is from: four tries for each method. "
-        "“Refused”: training diverged, or emulated entropies do not rank as exact ones "
-        "on the bootstrap set (below .9). The best one is taken; where the guard "
-        f"refuses it in one of the {len(result.seeds)} seeds, a more cautious one; and "
-        "where it refuses all, the proxy does not count.",
+        f"that each gives on a deal that no result is from: {len(RATES)} tries for "
+        "each method. “Refused”: training diverged, or emulated entropies do not rank "
+        "as exact ones on the bootstrap set (below .9). The best one is taken; where "
+        f"the guard refuses it in one of the {len(result.seeds)} seeds, a more "
+        "cautious one; and where it refuses all, the proxy does not count.",
     )
 
 

@@ -139,7 +139,9 @@ def trial(
         "inference": np.array(
             [right.mean(), *(candidate.accuracy for candidate in results.values())]
         ),
-        "recovered": np.array([results[name].recovered for name in ATTACKED]),
+        "recovered": np.array(
+            [results[name].recovered for name in ATTACKED if name in results]
+        ),
         "spearman": np.array(
             [
                 monotonicity(ranks[point.exact][point.last], oracle)
