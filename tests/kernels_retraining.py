@@ -199,6 +199,11 @@ def _gauss_newton(w, x, y, x_val, y_val):
 
 
 @jax.jit
+def _gauss_newton_cg(w, x, y, x_val, y_val):
+    return attribute.gauss_newton_cg(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
+
+
+@jax.jit
 def _weight_derivative(w, x, y, x_val, y_val):
     plan = attribute.TrainingPlan(
         w, np.arange(32, dtype=np.int32).reshape(2, 16), np.full((2, 16), 1 / 16, "f")
@@ -236,6 +241,7 @@ KERNELS = [
     ),
     ("prefix_masks", _prefixes, _ranks),
     ("gauss_newton", _gauss_newton, _network),
+    ("gauss_newton_cg", _gauss_newton_cg, _network),
     ("weight_derivative", _weight_derivative, _network),
     ("tracin_term", _tracin_term, _network),
 ]

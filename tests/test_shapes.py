@@ -35,6 +35,7 @@ LEARNERS = [
 UNSHAPED = {
     "match.pursue": {"target", "l2"},
     "attribute.gauss_newton": {"params"},
+    "attribute.gauss_newton_cg": {"params"},
     "attribute.tracin_term": {"params"},
     "attribute.in_run_step": {"params", "examples", "targets", "step"},
 }

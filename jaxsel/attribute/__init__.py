@@ -8,6 +8,7 @@ trained.values.bottom(20)
 """
 
 from ._gauss_newton import gauss_newton as gauss_newton
+from ._gauss_newton_cg import gauss_newton_cg as gauss_newton_cg
 from ._in_run import (
     InRunTraining as InRunTraining,
     in_run_shapley as in_run_shapley,

@@ -153,13 +153,7 @@ class _Chunks:
         function: Callable[[jax.Array, jax.Array], _Sample],
     ):
         self.n, self.function = x.shape[0], function
-        more = -self.n % chunk_size
-        rows = jnp.arange(self.n + more)
-        real = (rows < self.n).reshape(-1, chunk_size)
-        # The last chunk is filled up with samples from the start, as zeros might have
-        # no finite derivative; `real` keeps them out of sums.
-        x, y = (a[rows % self.n].reshape(-1, chunk_size, *a.shape[1:]) for a in (x, y))
-        self.chunks = x, y, real
+        self.chunks = chunks_of(x, y, chunk_size)
 
     def square(self, size: int) -> tuple[jax.Array, jax.Array]:
         """Return the sum of all samples' `rootsᵀ roots`, and the least convexity."""
@@ -208,6 +202,16 @@ class _Chunks:
             return part.reshape(-1, *part.shape[2:])[: self.n]
 
         return jax.tree.map(whole, parts)
+
+
+def chunks_of(x: jax.Array, y: jax.Array, size: int) -> tuple[jax.Array, ...]:
+    """Split samples into chunks of one size, with marks of those that count."""
+    n = x.shape[0]
+    rows = jnp.arange(n + -n % size)
+    # The last chunk is filled up with samples from the start, as zeros might have no
+    # finite derivative.
+    x, y = (a[rows % n].reshape(-1, size, *a.shape[1:]) for a in (x, y))
+    return x, y, (rows < n).reshape(-1, size)
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:

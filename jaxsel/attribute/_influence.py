@@ -1,13 +1,13 @@
-"""Influence of training samples on any network, by exact Gauss-Newton steps."""
+"""Influence of training samples on any network, by Gauss-Newton steps."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +17,7 @@ from jaxsel._results.types import Values
 
 from ._damping import default_damping
 from ._gauss_newton import Influence, gauss_newton
+from ._gauss_newton_cg import CgInfluence, gauss_newton_cg
 from ._networks import trained_networks
 from ._recipe import (
     Output,
@@ -44,6 +45,8 @@ def network_influence(
     damping: float | None = None,
     output: Output = "loss",
     reduce: Literal["mean"] | None = "mean",
+    solver: Literal["exact", "cg"] | None = None,
+    tol: float = 1e-3,
     chunk_size: int = 64,
 ) -> Values:
     """Estimate how much each training sample changes a network's outputs for targets.
@@ -55,8 +58,9 @@ def network_influence(
         score = -1/n hᵀ H⁻¹ g.
 
     H is factorised exactly, in the space of the P parameters or of the n·K outputs of
-    the samples, whichever is smaller. Where float32 rounds H by more than a hundredth
-    of the damping, as with columns on raw scales, all is computed in float64.
+    the samples, whichever is smaller; where both are large, conjugate gradients solve
+    for the targets. Where float32 rounds H by more than a hundredth of the damping, as
+    with columns on raw scales, all is computed in float64.
 
     Networks of several seeds differ, and so do their scores: for questions on networks
     of other seeds take the mean over a few, `seeds=5`; see `tasks.retrain_subsets`.
@@ -77,8 +81,12 @@ def network_influence(
             such as Adam, T is unknown, and the damping must be stated.
         output: The output of a target: see `Recipe.measure`.
         reduce: "mean" over targets, or None: a row for each target.
-        chunk_size: Samples whose derivatives `[K, P]` are in memory at once; it changes
-            speed and memory only.
+        solver: "exact", "cg" for conjugate gradients, or None: exact, unless P and n K
+            are both above 20,000.
+        tol: Of conjugate gradients: relative residual at which a solution is good, with
+            parameters scaled by H's diagonal.
+        chunk_size: Samples whose derivatives `[K, P]`, or `[P]` with conjugate
+            gradients, are in memory at once; it changes speed and memory only.
 
     Returns:
         `Values`, `[n]` or `[t, n]`, in units of the output (nats of the loss): means
@@ -86,13 +94,20 @@ def network_influence(
         between networks, None for one.
 
     Costs the trainings and, for each network, `n K P min(P, n K) / 2` multiplications,
-    and a factorisation of `min(P, n K)` rows.
+    and a factorisation of `min(P, n K)` rows. Conjugate gradients cost, for each step,
+    a forward and a backward pass over all samples for each target, or for their mean
+    alone with `reduce="mean"`; the number of steps grows as the root of H's largest
+    eigenvalue over the damping, both scaled by H's diagonal.
 
     Raises:
         TypeError: If an argument is of another kind.
         ValueError: If shapes do not fit, a number is out of range, the model keeps
             statistics or draws, the loss is not convex in the outputs, a training ends
-            in NaN, the damping is needed, or P and n K are both above 20,000.
+            in NaN, the damping is needed, or `solver` is "exact" and P and n K are
+            both above 20,000.
+
+    Warns:
+        UserWarning: If conjugate gradients end before they reach `tol`.
 
     References:
         P. W. Koh and P. Liang, Understanding black-box predictions via influence
@@ -110,20 +125,34 @@ def network_influence(
     arrays = samples.x, samples.y, samples.x_val, samples.y_val
     trained = trained_networks(recipe, samples, key, seeds, params)
     count = len(jax.tree.leaves(trained)[0])
-    _check_size(recipe, trained, samples.x)
+    solver = _solver(solver, recipe, trained, samples.x)
+    check_positive("tol", tol)
     if damping is None:
         damping = default_damping(recipe, trained, len(samples.x))
     check_positive("damping", damping)
-    solve: Any = functools.partial(_solve, recipe, output=output, chunk_size=chunk_size)
-    result = solve(trained, *arrays, damping)
-    rounding = float(jnp.max(result.peak)) * finfo(result.scores.dtype).eps
-    if result.scores.dtype == jnp.float32 and not rounding < _SHARE * damping:
+    options: dict[str, Any] = {"output": output, "chunk_size": chunk_size}
+    if solver == "cg":
+        options |= {"of_mean": reduce == "mean", "tol": tol}
+    solve: Any = functools.partial(
+        _solve_exactly if solver == "exact" else _solve_by_cg, recipe, **options
+    )
+    # On the host: float64 arrays are not for JAX outside of x64 mode.
+    result = jax.device_get(solve(trained, *arrays, damping))
+    if result.scores.dtype == np.float32 and not _is_exact(result, damping, tol):
         with jax.enable_x64(True):
             wide = widened((trained, *arrays))
-            result = solve(*wide, damping)
-    # On the host: float64 arrays are not for JAX outside of x64 mode.
-    scores, *bounds = (np.asarray(part, np.float64) for part in result)
-    least, peak = bounds[1].min(), bounds[0].max()
+            result = jax.device_get(solve(*wide, damping))
+    if solver == "cg" and not _is_exact(result, damping, tol):
+        residual = float(np.max(result.residual))
+        warnings.warn(
+            f"conjugate gradients ended after {int(np.max(result.steps))} steps with a "
+            f"relative residual of {residual:.2g}, above tol={tol:g}: raise damping, "
+            f"which is {damping:.3g}",
+            stacklevel=2,
+        )
+    scores = np.asarray(result.scores, np.float64)
+    least = float(np.min(result.convexity))
+    peak = float(np.max(result.peak)) if isinstance(result, Influence) else 1.0
     if least < -1e-4 * max(1.0, peak):
         raise ValueError(
             "loss must be convex in the outputs, but has a second derivative of "
@@ -136,13 +165,13 @@ def network_influence(
         reduce=reduce,
         dtype=samples.x.dtype,
         method=f"network_influence(damping={damping:.4g}, output={name}, "
-        f"networks={count})",
+        f"networks={count}{', solver=cg' if solver == 'cg' else ''})",
         index=samples.row_labels,
     )
 
 
 @jit(static_argnames=("recipe", "output", "chunk_size"))
-def _solve(
+def _solve_exactly(
     recipe: Recipe,
     trained: Any,
     x: jax.Array,
@@ -165,12 +194,62 @@ def _solve(
     return jax.lax.map(of_one, trained)
 
 
-def _check_size(recipe: Recipe, trained: Any, x: jax.Array) -> None:
+@jit(static_argnames=("recipe", "output", "chunk_size", "of_mean", "tol"))
+def _solve_by_cg(
+    recipe: Recipe,
+    trained: Any,
+    x: jax.Array,
+    y: jax.Array,
+    x_val: jax.Array,
+    y_val: jax.Array,
+    damping: float,
+    *,
+    output: Output,
+    chunk_size: int,
+    of_mean: bool,
+    tol: float,
+) -> CgInfluence:
+    def of_one(params: Any) -> CgInfluence:
+        return gauss_newton_cg(
+            recipe,
+            params,
+            x,
+            y,
+            x_val,
+            y_val,
+            damping,
+            output=output,
+            chunk_size=chunk_size,
+            of_mean=of_mean,
+            tol=tol,
+        )
+
+    return jax.lax.map(of_one, trained)
+
+
+def _is_exact(result: Influence | CgInfluence, damping: float, tol: float) -> bool:
+    """Return whether rounding, and the end of a solve, leave scores as they are."""
+    if isinstance(result, CgInfluence):
+        return bool(np.max(result.residual) <= 2 * tol)
+    rounding = float(np.max(result.peak)) * finfo(result.scores.dtype).eps
+    return rounding < _SHARE * damping
+
+
+def _solver(
+    solver: Literal["exact", "cg"] | None, recipe: Recipe, trained: Any, x: jax.Array
+) -> Literal["exact", "cg"]:
+    """Choose the solver by the rows of the smaller matrix, or check the size."""
+    check_choice("solver", solver, ("exact", "cg", None))
+    if solver == "cg":
+        return solver
     network = tree_map(lambda leaf: leaf[0], trained)
     size = sum(leaf.size for leaf in jax.tree.leaves(network))
     outputs = jax.eval_shape(recipe.apply, network, x[:1]).shape[1]
-    if min(size, outputs * len(x)) > _LARGEST:
-        raise ValueError(
-            f"model must have at most {_LARGEST} parameters, or outputs for all "
-            f"samples of x, for an exact solution, got {size} and {outputs * len(x)}"
-        )
+    if min(size, outputs * len(x)) <= _LARGEST:
+        return "exact"
+    if solver is None:
+        return "cg"
+    raise ValueError(
+        f'solver="exact" takes at most {_LARGEST} parameters, or outputs for all '
+        f'samples of x, got {size} and {outputs * len(x)}: use solver="cg"'
+    )

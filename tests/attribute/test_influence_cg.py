@@ -1,0 +1,106 @@
+"""Influence by conjugate gradients, beside exact solves of the same matrix."""
+
+import attribution_cases as cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxsel import attribute
+from jaxsel.attribute import _influence
+
+KEY = jax.random.key(0)
+LINE = (lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: (x @ w)[:, None])
+
+
+def influence(recipe, arrays, **options):
+    options = {"key": KEY, "damping": 0.01} | options
+    return attribute.network_influence(recipe, *arrays, **options)
+
+
+@pytest.mark.parametrize("output", ["loss", "log_odds"])
+@pytest.mark.parametrize("chunk_size", [7, 64])
+def test_exact_scores_to_the_tolerance(output, chunk_size):
+    options = {"output": output, "reduce": None, "seeds": 2, "chunk_size": chunk_size}
+    right = influence(cases.recipe(), cases.samples(), **options).values
+    previous = np.inf
+    for tol in (1e-1, 1e-3, 1e-5):
+        values = influence(
+            cases.recipe(), cases.samples(), solver="cg", tol=tol, **options
+        ).values
+        error = np.linalg.norm(values - right) / np.linalg.norm(right)
+        assert error < 10 * tol
+        assert error < previous
+        previous = error
+
+
+def test_the_mean_over_targets_is_solved_for_once():
+    options = {"solver": "cg", "tol": 1e-6}
+    rows = influence(cases.recipe(), cases.samples(), reduce=None, **options)
+    mean = influence(cases.recipe(), cases.samples(), **options)
+    np.testing.assert_allclose(mean.values, rows.values.mean(0), rtol=1e-3, atol=1e-7)
+
+
+def test_targets_without_a_gradient_have_no_influence():
+    """One target is fitted exactly; its right side is 0, and so is its residual."""
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    y = x.sum(1) + 1
+    recipe = attribute.Recipe(LINE, optax.sgd(0.1), epochs=1, batch_size=5)
+    w = np.ones(3, np.float32)
+    solved = attribute.gauss_newton_cg(
+        recipe, w, x, y, x[:2], np.array([x[0].sum(), y[1]]), 0.1
+    )
+    assert (solved.scores[0] == 0).all()
+    assert (solved.scores[1] != 0).all()
+    assert (solved.residual < 1e-3).all()
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 1e3])
+def test_raw_scales(scale):
+    """Columns of very different scales: float64 where float32 does not reach `tol`."""
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(60, 5)) * [1, 1, 1, 1, scale]).astype(np.float32)
+    y = (x @ np.array([1, -1, 1, 0, 1 / scale]) + rng.normal(size=60)).astype("f")
+    recipe = attribute.Recipe(LINE, optax.sgd(1e-9), epochs=1, batch_size=10)
+    arrays, w = (x, y, x[:4], y[:4] + 1), np.zeros(5, np.float32)
+    options = {"params": [w], "key": None, "reduce": None}
+    right = influence(recipe, arrays, **options).values
+    values = influence(recipe, arrays, solver="cg", tol=1e-5, **options).values
+    size = np.abs(right).max(1, keepdims=True)
+    np.testing.assert_allclose(values / size, right / size, atol=2e-3)
+
+
+def test_a_solve_that_ends_too_early_warns(monkeypatch):
+    def short(*args, **options):
+        return attribute.gauss_newton_cg(*args, **options, max_steps=2)
+
+    monkeypatch.setattr(_influence, "gauss_newton_cg", short)
+    jax.clear_caches()
+    with pytest.warns(UserWarning, match=r"ended after 2 steps .* above tol=1e-06"):
+        influence(cases.recipe(), cases.samples(), solver="cg", tol=1e-6)
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solver": "lissa"}, "solver must be one of 'exact', 'cg'"),
+        ({"solver": "cg", "tol": 0.0}, "tol must be"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        influence(cases.recipe(), cases.samples(), **options)
+
+
+def test_a_loss_that_is_not_convex_is_refused():
+    recipe = attribute.Recipe(
+        (cases.init, cases.apply),
+        optax.sgd(0.05),
+        epochs=1,
+        batch_size=7,
+        loss=lambda outputs, y: -jnp.square(outputs).sum(1),
+    )
+    with pytest.raises(ValueError, match="loss must be convex in the outputs"):
+        influence(recipe, cases.samples(), damping=1e4, solver="cg")
