@@ -90,16 +90,13 @@ def gauss_newton_cg(
     n = x.shape[0]
     chunks = chunks_of(x, y, min(chunk_size, n))
 
-    def losses(outputs: jax.Array, y: jax.Array) -> jax.Array:
-        return recipe.losses(outputs, y)
-
     def product(directions: jax.Array) -> jax.Array:
         """Multiply the damped matrix by each row, `[t, P]`."""
 
         def add(total: jax.Array, chunk: Any) -> tuple[jax.Array, None]:
             x, y, real = chunk
             outputs, along = jax.linearize(lambda p: recipe.apply(unravel(p), x), flat)
-            slope = jax.grad(lambda outputs: jnp.sum(losses(outputs, y)))
+            slope = jax.grad(lambda outputs: jnp.sum(recipe.losses(outputs, y)))
             _, curved = jax.linearize(slope, outputs)
             back = jax.linear_transpose(along, flat)
 
@@ -126,7 +123,9 @@ def gauss_newton_cg(
 
     def of_chunk(chunk: Any) -> jax.Array:
         x, y, _ = chunk
-        _, along = jax.linearize(lambda p: losses(recipe.apply(unravel(p), x), y), flat)
+        _, along = jax.linearize(
+            lambda p: recipe.losses(recipe.apply(unravel(p), x), y), flat
+        )
         return jax.vmap(along)(solution)
 
     parts = jax.lax.map(of_chunk, chunks)

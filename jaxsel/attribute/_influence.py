@@ -130,11 +130,14 @@ def network_influence(
     if damping is None:
         damping = default_damping(recipe, trained, len(samples.x))
     check_positive("damping", damping)
-    options: dict[str, Any] = {"output": output, "chunk_size": chunk_size}
-    if solver == "cg":
-        options |= {"of_mean": reduce == "mean", "tol": tol}
     solve: Any = functools.partial(
-        _solve_exactly if solver == "exact" else _solve_by_cg, recipe, **options
+        _solve,
+        recipe,
+        solver=solver,
+        output=output,
+        of_mean=reduce == "mean",
+        tol=float(tol),
+        chunk_size=chunk_size,
     )
     # On the host: float64 arrays are not for JAX outside of x64 mode.
     result = jax.device_get(solve(trained, *arrays, damping))
@@ -142,14 +145,6 @@ def network_influence(
         with jax.enable_x64(True):
             wide = widened((trained, *arrays))
             result = jax.device_get(solve(*wide, damping))
-    if solver == "cg" and not _is_exact(result, damping, tol):
-        residual = float(np.max(result.residual))
-        warnings.warn(
-            f"conjugate gradients ended after {int(np.max(result.steps))} steps with a "
-            f"relative residual of {residual:.2g}, above tol={tol:g}: raise damping, "
-            f"which is {damping:.3g}",
-            stacklevel=2,
-        )
     scores = np.asarray(result.scores, np.float64)
     least = float(np.min(result.convexity))
     peak = float(np.max(result.peak)) if isinstance(result, Influence) else 1.0
@@ -159,6 +154,14 @@ def network_influence(
             f"{least:.3g} in some direction at a training sample"
         )
     samples.check_finite("the solution", scores)
+    if isinstance(result, CgInfluence) and not _is_exact(result, damping, tol):
+        residual = float(np.max(result.residual))
+        warnings.warn(
+            f"conjugate gradients ended after {int(np.max(result.steps))} steps with a "
+            f"relative residual of {residual:.2g}, above tol={tol:g}: raise damping, "
+            f"which is {damping:.3g}",
+            stacklevel=2,
+        )
     name = name_of_output(output)
     return over_seeds(
         scores,
@@ -170,8 +173,8 @@ def network_influence(
     )
 
 
-@jit(static_argnames=("recipe", "output", "chunk_size"))
-def _solve_exactly(
+@jit(static_argnames=("recipe", "solver", "output", "of_mean", "tol", "chunk_size"))
+def _solve(
     recipe: Recipe,
     trained: Any,
     x: jax.Array,
@@ -180,51 +183,22 @@ def _solve_exactly(
     y_val: jax.Array,
     damping: float,
     *,
+    solver: Literal["exact", "cg"],
     output: Output,
-    chunk_size: int,
-) -> Influence:
-    """Solve for one network after the other, so that memory holds one matrix."""
-
-    def of_one(params: Any) -> Influence:
-        arrays = x, y, x_val, y_val
-        return gauss_newton(
-            recipe, params, *arrays, damping, output=output, chunk_size=chunk_size
-        )
-
-    return jax.lax.map(of_one, trained)
-
-
-@jit(static_argnames=("recipe", "output", "chunk_size", "of_mean", "tol"))
-def _solve_by_cg(
-    recipe: Recipe,
-    trained: Any,
-    x: jax.Array,
-    y: jax.Array,
-    x_val: jax.Array,
-    y_val: jax.Array,
-    damping: float,
-    *,
-    output: Output,
-    chunk_size: int,
     of_mean: bool,
     tol: float,
-) -> CgInfluence:
-    def of_one(params: Any) -> CgInfluence:
-        return gauss_newton_cg(
-            recipe,
-            params,
-            x,
-            y,
-            x_val,
-            y_val,
-            damping,
-            output=output,
-            chunk_size=chunk_size,
-            of_mean=of_mean,
-            tol=tol,
-        )
-
-    return jax.lax.map(of_one, trained)
+    chunk_size: int,
+) -> Influence | CgInfluence:
+    """Solve for one network after the other, so that memory holds one matrix."""
+    options: dict[str, Any] = {"output": output, "chunk_size": chunk_size}
+    kernel: Any = gauss_newton
+    if solver == "cg":
+        kernel = gauss_newton_cg
+        options |= {"of_mean": of_mean, "tol": tol}
+    return jax.lax.map(
+        lambda params: kernel(recipe, params, x, y, x_val, y_val, damping, **options),
+        trained,
+    )
 
 
 def _is_exact(result: Influence | CgInfluence, damping: float, tol: float) -> bool:
