@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel.attribute import in_run_shapley
+from jaxsel.attribute import in_run_shapley, in_run_step
 
 B, M, IN, HIDDEN, CLASSES, WORDS, LENGTH = 6, 4, 5, 4, 3, 7, 5
 
@@ -190,6 +190,12 @@ def flat_hessians(loss, params, examples):
     flat, unravel = jax.flatten_util.ravel_pytree(params)
     of = lambda flat, example: loss(unravel(flat), example)
     return np.asarray(jax.jit(jax.vmap(jax.hessian(of), (None, 0)))(flat, examples))
+
+
+def step_values(loss, params, examples, targets, *, step, order=1):
+    """Call the kernel as one program: outside of `jit` each operation is compiled."""
+    kernel = jax.jit(functools.partial(in_run_step, loss, order=order))
+    return kernel(params, examples, targets, step=step)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from in_run_cases import CASES, B, M, run
+from in_run_cases import CASES, B, M, run, step_values
 
 from jaxsel import Values, gradients
 from jaxsel.attribute import Adam, InRun, Sgd, in_run_shapley, in_run_step
@@ -32,12 +32,12 @@ def test_a_step_equals_explicit_gradients_and_hessians(name, order):
     loss, params, examples, targets = CASES[name]()
     right = cases.game(name, True)[order - 1]
     assert right.shape == (M, B)
-    values = in_run_step(loss, params, examples, targets, step=0.3, order=order)
+    values = step_values(loss, params, examples, targets, step=0.3, order=order)
     assert values.dtype == jnp.float32
     near(values, right, 1e-5)
     with jax.enable_x64(True):
         wide = cases.widen((params, examples, targets))
-        values = in_run_step(loss, *wide, step=0.3, order=order)
+        values = step_values(loss, *wide, step=0.3, order=order)
         assert values.dtype == jnp.float64
         near(values, right, 1e-10)
 
@@ -65,7 +65,7 @@ def test_rates_by_parameter_equal_explicit_gradients(name, order):
     with jax.enable_x64(True):
         params, examples, targets = cases.widen((params, examples, targets))
         step = jax.tree.map(lambda leaf: jnp.abs(leaf) + 0.1, params)
-        values = in_run_step(loss, params, examples, targets, step=step, order=order)
+        values = step_values(loss, params, examples, targets, step=step, order=order)
         rates = jax.flatten_util.ravel_pytree(step)[0]
         steps = rates * cases.flat_gradients(loss, params, examples) / B
         right = cases.flat_gradients(loss, params, targets) @ steps.T
@@ -98,7 +98,7 @@ def test_values_of_a_quadratic_loss_are_those_of_the_game_enumerated():
             for place, i in enumerate(order):
                 rise = fall(order[: place + 1]) - fall(order[:place])
                 right[i] += rise / math.factorial(n)
-        values = in_run_step(loss, w, batch, target, step=step, order=2)
+        values = step_values(loss, w, batch, target, step=step, order=2)
         near(values[0], right, 1e-12)
 
 
@@ -107,7 +107,7 @@ def test_values_of_a_quadratic_loss_are_those_of_the_game_enumerated():
 def test_a_target_alone_has_the_values_that_it_has_among_others(name):
     loss, params, examples, targets = CASES[name]()
     for order in (1, 2):
-        call = lambda t, order=order: in_run_step(
+        call = lambda t, order=order: step_values(
             loss, params, examples, t, step=0.3, order=order
         )
         together = call(targets)

@@ -21,6 +21,7 @@ def influence(recipe, arrays, **options):
 
 @pytest.mark.parametrize("output", ["loss", "log_odds"])
 @pytest.mark.parametrize("chunk_size", [7, 64])
+@pytest.mark.every(3)
 def test_exact_scores_to_the_tolerance(output, chunk_size):
     options = {"output": output, "reduce": None, "seeds": 2, "chunk_size": chunk_size}
     right = influence(cases.recipe(), cases.samples(), **options).values

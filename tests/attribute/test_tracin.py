@@ -51,6 +51,7 @@ def unit(rows):
 
 @pytest.mark.parametrize("output", ["loss", "margin"])
 @pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.every(3)
 def test_sum_over_checkpoints_is_numpys(output, normalise):
     recipe, rates = cases.recipe(), [0.5, 0.25, 2.0]
     options = {"checkpoints": 3, "learning_rates": rates, "normalise": normalise}

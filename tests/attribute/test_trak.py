@@ -67,6 +67,7 @@ def trak_of(networks, x, y, x_val, y_val, dim, kind, damping, output="log_odds")
     ("dim", "kind", "damping"),
     [(8, "rademacher", 0), (8, "count_sketch", 0), (None, "rademacher", 0.01)],
 )
+@pytest.mark.every(2)
 def test_scores_are_those_of_the_papers_equation(dim, kind, damping):
     """Three networks on all samples: means of kernels and of 1 - p, each alone."""
     recipe = cases.recipe()

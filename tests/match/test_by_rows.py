@@ -138,7 +138,7 @@ def test_equals_jax_in_float64(name, score, positive, l2, monkeypatch):
     assert found.method == expected.method
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 1500, 5000])
 @pytest.mark.parametrize("p", [1, 2, 31, 130])
 def test_every_shape_of_block(n, p, monkeypatch):
@@ -314,6 +314,7 @@ def test_the_operation_refuses_shapes_that_do_not_fit():
     ],
     ids=["ols", "targets", "matrix", "progress", "streamed"],
 )
+@pytest.mark.every(2)
 def test_other_matches_take_the_path_in_jax(call, monkeypatch):
     x, b = cases.normal(N, P), cases.normal(P, seed=4)
     monkeypatch.setattr(_native, "pursue", None)

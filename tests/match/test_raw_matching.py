@@ -180,6 +180,7 @@ def _unlike(seed):
 
 @pytest.mark.parametrize("options", [{}, {"score": "ols"}, {"positive": False}])
 @pytest.mark.parametrize("seed", [2, 3, 8, 9, 15])
+@pytest.mark.every(2)
 def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options):
     pool, target = _unlike(seed)
     choice = match.omp(pool, target, K, **options)

@@ -80,6 +80,7 @@ def test_raw_scales_and_float64():
 
 
 @pytest.mark.parametrize("kind", ["pair", "function", "jvp", "oracle", "streamed"])
+@pytest.mark.every(2)
 def test_networks_give_the_gradients_of_their_examples(kind):
     pool, target, params = examples(40, 1), examples(6, 2), parameters()
     make = lambda part: gradients.per_sample(loss, params, part)
@@ -161,6 +162,7 @@ def test_facility_location_covers_then_repeats():
 
 @each_chooser
 @pytest.mark.parametrize("budget", [1, 5, 60, 1000])
+@pytest.mark.every(3)
 def test_choices_are_distinct_and_weights_have_the_mean_1(chooser, budget):
     pool, target = samples()
     pool[17] = pool[16]
@@ -211,6 +213,7 @@ def test_target_samples_without_a_gradient_take_no_turn(chooser):
 
 
 @each_chooser
+@pytest.mark.every(2)
 def test_strict_types(chooser):
     pool, target = (array.astype(np.float32) for array in samples())
     expected = list(select_for_finetuning(pool, target, 12, chooser=chooser))
@@ -329,6 +332,7 @@ def labelled(n, seed):
 
 
 @pytest.mark.parametrize("between", [None, "tanh"])
+@pytest.mark.every(2)
 def test_a_target_model_gives_the_gradients_of_its_head(between):
     target = tiny_target(between)
     pool, goal = labelled(30, 1), labelled(5, 2)

@@ -88,6 +88,7 @@ def test_random_scores_get_advice():
 
 
 @pytest.mark.parametrize("ranks", [False, True])
+@pytest.mark.every(2)
 def test_errors_over_drops_are_calibrated(ranks):
     """2,000 times 8 drops, 30 targets that share noise: the spread is the error."""
     rng = np.random.default_rng(0)

@@ -25,7 +25,7 @@ def models(x, y, masks, monkeypatch, explicit, **options):
 
 
 @pytest.mark.parametrize(("classes", "d"), [(3, 4), (3, 10), (4, 3)])
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 def test_subsets_of_several_classes(classes, d, monkeypatch):
     """Some lack classes; columns have other units; starts are far off, or NaN."""
     rng = np.random.default_rng(d)
