@@ -177,11 +177,17 @@ def tree_map(f: Callable[..., Any], tree: _T, *rest: _T) -> _T:
     return jax.tree.map(f, tree, *rest)
 
 
+@overload
 def vjp(
-    fun: Callable[[_T], jax.Array], primal: _T
-) -> tuple[jax.Array, Callable[[jax.Array], tuple[_T]]]:
+    fun: Callable[[_T], jax.Array], primal: _T, *, has_aux: Literal[False] = False
+) -> tuple[jax.Array, Callable[[jax.Array], tuple[_T]]]: ...
+@overload
+def vjp(
+    fun: Callable[[_T], tuple[jax.Array, _U]], primal: _T, *, has_aux: Literal[True]
+) -> tuple[jax.Array, Callable[[jax.Array], tuple[_T]], _U]: ...
+def vjp(fun: Callable[[_T], Any], primal: _T, *, has_aux: bool = False) -> Any:
     """See `jax.vjp`."""
-    return jax.vjp(fun, primal)
+    return jax.vjp(fun, primal, has_aux=has_aux)
 
 
 def while_loop(

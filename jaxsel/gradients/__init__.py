@@ -2,6 +2,7 @@
 
 from ._dense import Dense as Dense, dense as dense
 from ._factored import Factored as Factored
+from ._followed import FollowedLayers as FollowedLayers
 from ._ghost import ghost as ghost, grad_and_ghost as grad_and_ghost
 from ._jvp import jvp as jvp
 from ._last_layer import (

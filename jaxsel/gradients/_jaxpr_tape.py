@@ -95,7 +95,7 @@ class Product:
         tap: Which tap is at the output.
         inputs: Inputs of the kernel, `[positions, in]`.
         deltas: Brings the derivative by the tap to `[positions, out]`.
-        index: Where in the parameter each entry of the kernel `[in, out]` comes from.
+        arrange: Brings the view to the kernel `[in, out]`.
         delta: The derivative by the tap, once it is known.
     """
 
@@ -103,8 +103,12 @@ class Product:
     tap: int
     inputs: jax.Array
     deltas: Callable[[Any], Any]
-    index: Callable[[], np.ndarray]
+    arrange: Callable[[Any], Any]
     delta: Any = None
+
+    def index(self) -> np.ndarray:
+        """Index in the flattened parameter of each entry of the kernel."""
+        return self.arrange(self.view.index())
 
     def errors(self) -> jax.Array:
         return self.deltas(self.delta)
@@ -147,10 +151,19 @@ class Tape:
         taps: The zeros to add; None to find out their shapes.
         shapes: The shape and dtype of each tap.
         uses: Every use of a parameter, in order.
+        refused: Paths of parameters that could not be followed, in a lenient run.
+
+    Args:
+        taps: As the attribute.
+        lenient: Whether to go on behind a use that cannot be followed, and to take a
+            part of a parameter for a bias.
     """
 
-    def __init__(self, taps: Sequence[jax.Array] | None = None):
-        self.taps = taps
+    def __init__(
+        self, taps: Sequence[jax.Array] | None = None, *, lenient: bool = False
+    ):
+        self.taps, self.lenient = taps, lenient
+        self.refused: set[str] = set()
         self.shapes: list[jax.ShapeDtypeStruct] = []
         self.uses: list[Product | Sum] = []
 
@@ -163,8 +176,8 @@ class Tape:
         outputs = self._run(jaxpr.jaxpr, jaxpr.consts, args)
         for value in outputs:
             if isinstance(value, View):
-                raise _refused(value, "the loss itself")
-        return [_plain(value) for value in outputs]
+                self._refuse(_refused(value, "the loss itself"))
+        return [_array(value) for value in outputs]
 
     def _run(
         self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]
@@ -191,11 +204,20 @@ class Tape:
         for eqn in jaxpr.eqns:
             inputs = [read(v) for v in eqn.invars]
             if any(isinstance(x, View) for x in inputs):
-                results = self._follow(eqn, inputs)
+                try:
+                    results = self._follow(eqn, inputs)
+                except Unfollowed as refused:
+                    self._refuse(refused)
+                    results = _bind(eqn, [_array(x) for x in inputs])
             else:
                 results = _bind(eqn, [_plain(x) for x in inputs])
             write(eqn.outvars, results)
         return [read(v) for v in jaxpr.outvars]
+
+    def _refuse(self, refused: Unfollowed) -> None:
+        if not self.lenient:
+            raise refused
+        self.refused.add(refused.path)
 
     def _follow(self, eqn: Any, inputs: list[Any]) -> list[Any]:
         name = eqn.primitive.name
@@ -254,14 +276,15 @@ class Tape:
                 delta = delta.transpose(order)
             return delta.reshape(-1, n_out)
 
+        def arrange(kernel: Any) -> Any:
+            return kernel.transpose(*w_summed, *w_free).reshape(n_in, n_out)
+
         return self._product(
             _bind(eqn, [_array(v) for v in inputs])[0],
             view,
             inputs=x.transpose(*x_free, *x_summed).reshape(-1, n_in),
             deltas=deltas,
-            index=lambda: (
-                view.index().transpose(*w_summed, *w_free).reshape(n_in, n_out)
-            ),
+            arrange=arrange,
         )
 
     def _convolution(self, eqn: Any, view: View, x: jax.Array) -> _Output:
@@ -279,16 +302,17 @@ class Tape:
 
         # A convolution is a product of patches, `[positions, window * in]`, and kernel.
         inputs = _patches(x, [view.array.shape[a] for a in window], params)
+
+        def arrange(kernel: Any) -> Any:
+            kernel = kernel.transpose(*window, into, out_of)
+            return kernel.reshape(inputs.shape[1], -1)
+
         return self._product(
             _bind(eqn, [x, view.array])[0],
             view,
             inputs=inputs,
             deltas=deltas,
-            index=lambda: (
-                view.index()
-                .transpose(*window, into, out_of)
-                .reshape(inputs.shape[1], -1)
-            ),
+            arrange=arrange,
         )
 
     def _sum(self, eqn: Any, view: View, inputs: list[Any]) -> jax.Array:
@@ -301,7 +325,7 @@ class Tape:
             eqn.primitive.name != "sub"
             and isinstance(other, _Output)
             and other.array.shape == shape
-            and _per_output(view, other.product)
+            and _per_output(view, other.product, whole=not self.lenient)
         ):
             product = other.product
             self.uses.append(Sum(view=view, tap=product.tap, product=product))
@@ -312,12 +336,19 @@ class Tape:
         return self._tap(value)
 
 
-def _per_output(view: View, product: Product) -> bool:
-    """Return whether a parameter has one entry per output, shared by all positions."""
+def _per_output(view: View, product: Product, *, whole: bool) -> bool:
+    """Return whether a parameter has one entry per output, shared by all positions.
+
+    Args:
+        view: The parameter, or a part of it.
+        product: The layer.
+        whole: Whether the parameter must have no other entries.
+    """
     index = product.deltas(view.index())
-    return index.shape[1] == view.leaf.size and bool(
-        np.all(index == np.arange(view.leaf.size))
-    )
+    row = index[0]
+    if whole and view.leaf.size != row.size:
+        return False
+    return bool(np.all(index == row[None]) and np.all(np.diff(row) == 1))
 
 
 def _patches(x: jax.Array, window: Sequence[int], params: Any) -> jax.Array:
@@ -373,17 +404,31 @@ def _plain(value: Any) -> Any:
     return value.array if isinstance(value, _Output) else value
 
 
-def _refused(view: View, what: str) -> ValueError:
+class Unfollowed(ValueError):
+    """A use of a parameter that is no layer's.
+
+    Args:
+        path: Of the parameter.
+        message: For the caller.
+    """
+
+    def __init__(self, path: str, message: str):
+        super().__init__(message)
+        self.path = path
+
+
+def _refused(view: View, what: str) -> Unfollowed:
     return refusal(view.path, f"through {what}")
 
 
-def refusal(path: str, what: str) -> ValueError:
+def refusal(path: str, what: str) -> Unfollowed:
     name = path.rpartition("/")[2]
     # Norms name their scales as dense layers do their kernels in some frameworks.
     is_common = name in ("kernel", "weight", "w")
     others = f"path != {path!r}" if is_common else f"not path.endswith({name!r})"
-    return ValueError(
+    return Unfollowed(
+        path,
         f"ghost cannot follow the parameter {path!r} {what}: it follows the kernels of "
         "dense and convolution layers, and added biases. Leave it out with "
-        f"wrt=lambda path, leaf: {others}, or use jvp, which takes any use"
+        f"wrt=lambda path, leaf: {others}, or use jvp, which takes any use",
     )
