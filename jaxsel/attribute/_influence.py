@@ -16,6 +16,7 @@ from jaxsel._inputs.checks import check_choice, check_count, check_positive
 from jaxsel._results.types import Values
 
 from ._damping import default_damping
+from ._ekfac_influence import ekfac_influence
 from ._gauss_newton import Influence, gauss_newton
 from ._gauss_newton_cg import CgInfluence, gauss_newton_cg
 from ._networks import trained_networks
@@ -28,7 +29,15 @@ from ._recipe import (
 )
 from ._results import over_seeds
 
+Solver = Literal["exact", "cg", "ekfac"]
+
 _LARGEST = 20_000  # rows of a matrix, which takes 3.2 GB in float64
+_STATED = {
+    "exact": "",
+    "cg": ", solver=cg",
+    "ekfac": ", solver=ekfac, approximate",
+}
+"""How a result's `method` states the solver."""
 _SHARE = 0.01  # of the damping, that rounding of the matrix may reach
 
 
@@ -45,7 +54,7 @@ def network_influence(
     damping: float | None = None,
     output: Output = "loss",
     reduce: Literal["mean"] | None = "mean",
-    solver: Literal["exact", "cg"] | None = None,
+    solver: Solver | None = None,
     tol: float = 1e-3,
     chunk_size: int = 64,
 ) -> Values:
@@ -59,8 +68,9 @@ def network_influence(
 
     H is factorised exactly, in the space of the P parameters or of the n·K outputs of
     the samples, whichever is smaller; where both are large, conjugate gradients solve
-    for the targets. Where float32 rounds H by more than a hundredth of the damping, as
-    with columns on raw scales, all is computed in float64.
+    for the targets. `solver="ekfac"` replaces H by an approximation that needs no
+    solve: its scores differ from the exact ones. Where float32 rounds H by more than a
+    hundredth of the damping, as with columns on raw scales, all is computed in float64.
 
     Networks of several seeds differ, and so do their scores: for questions on networks
     of other seeds take the mean over a few, `seeds=5`; see `tasks.retrain_subsets`.
@@ -81,10 +91,14 @@ def network_influence(
             such as Adam, T is unknown, and the damping must be stated.
         output: The output of a target: see `Recipe.measure`.
         reduce: "mean" over targets, or None: a row for each target.
-        solver: "exact", "cg" for conjugate gradients, or None: exact, unless P and n K
-            are both above 20,000.
-        tol: Of conjugate gradients: relative residual at which a solution is good, with
-            parameters scaled by H's diagonal.
+        solver: "exact"; "cg" for conjugate gradients; None for the first, or for the
+            second where P and n K are both above 20,000; or "ekfac", an approximation:
+            layers are independent of each other, and dense and convolution layers have
+            eigenvectors that are Kronecker products. All other parameters, such as
+            scales of norms and embeddings, are independent.
+        tol: Of conjugate gradients: residual at which a solution is good, relative to
+            that of a solution of 0, in the norm of M⁻¹, with M the root of the
+            approximation of "ekfac". M changes the number of steps alone.
         chunk_size: Samples whose derivatives `[K, P]`, or `[P]` with conjugate
             gradients, are in memory at once; it changes speed and memory only.
 
@@ -96,8 +110,9 @@ def network_influence(
     Costs the trainings and, for each network, `n K P min(P, n K) / 2` multiplications,
     and a factorisation of `min(P, n K)` rows. Conjugate gradients cost, for each step,
     a forward and a backward pass over all samples for each target, or for their mean
-    alone with `reduce="mean"`; the number of steps grows as the root of H's largest
-    eigenvalue over the damping, both scaled by H's diagonal.
+    alone with `reduce="mean"`, and 2 K backward passes and the eigenvectors of layers'
+    second moments, `[in, in]` and `[out, out]`, before the first. "ekfac" costs these,
+    and one forward-mode pass over all samples for each target.
 
     Raises:
         TypeError: If an argument is of another kind.
@@ -114,7 +129,9 @@ def network_influence(
         functions, ICML 2017, equation 2; J. Martens, New insights and perspectives on
         the natural gradient method, JMLR 21 (2020), section 8 (Gauss-Newton); R. Grosse
         et al., Studying large language model generalization with influence functions,
-        arXiv:2308.03296, section 2.1 (damped, as the response of the training).
+        arXiv:2308.03296, section 2.1 (damped, as the response of the training) and
+        2.2 (EK-FAC); T. George et al., Fast approximate natural gradient descent in a
+        Kronecker-factored eigenbasis, NeurIPS 2018, section 3.
     """
     check_recipe(recipe)
     samples = recipe.check(x, y, x_val, y_val)
@@ -168,7 +185,7 @@ def network_influence(
         reduce=reduce,
         dtype=samples.x.dtype,
         method=f"network_influence(damping={damping:.4g}, output={name}, "
-        f"networks={count}{', solver=cg' if solver == 'cg' else ''})",
+        f"networks={count}{_STATED[solver]})",
         index=samples.row_labels,
     )
 
@@ -183,7 +200,7 @@ def _solve(
     y_val: jax.Array,
     damping: float,
     *,
-    solver: Literal["exact", "cg"],
+    solver: Solver,
     output: Output,
     of_mean: bool,
     tol: float,
@@ -192,9 +209,12 @@ def _solve(
     """Solve for one network after the other, so that memory holds one matrix."""
     options: dict[str, Any] = {"output": output, "chunk_size": chunk_size}
     kernel: Any = gauss_newton
+    if solver != "exact":
+        kernel = ekfac_influence
+        options |= {"of_mean": of_mean}
     if solver == "cg":
         kernel = gauss_newton_cg
-        options |= {"of_mean": of_mean, "tol": tol}
+        options |= {"tol": tol}
     return jax.lax.map(
         lambda params: kernel(recipe, params, x, y, x_val, y_val, damping, **options),
         trained,
@@ -210,11 +230,11 @@ def _is_exact(result: Influence | CgInfluence, damping: float, tol: float) -> bo
 
 
 def _solver(
-    solver: Literal["exact", "cg"] | None, recipe: Recipe, trained: Any, x: jax.Array
-) -> Literal["exact", "cg"]:
+    solver: Solver | None, recipe: Recipe, trained: Any, x: jax.Array
+) -> Solver:
     """Choose the solver by the rows of the smaller matrix, or check the size."""
-    check_choice("solver", solver, ("exact", "cg", None))
-    if solver == "cg":
+    check_choice("solver", solver, ("exact", "cg", "ekfac", None))
+    if solver in ("cg", "ekfac"):
         return solver
     network = tree_map(lambda leaf: leaf[0], trained)
     size = sum(leaf.size for leaf in jax.tree.leaves(network))

@@ -86,7 +86,7 @@ def test_a_solve_that_ends_too_early_warns(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "lissa"}, "solver must be one of 'exact', 'cg'"),
+        ({"solver": "lissa"}, "solver must be one of 'exact', 'cg', 'ekfac'"),
         ({"solver": "cg", "tol": 0.0}, "tol must be"),
     ],
 )
