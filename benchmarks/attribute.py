@@ -222,12 +222,9 @@ def methods(
     def random(run: int) -> np.ndarray:
         return np.random.default_rng(0).normal(size=(TARGETS, TRAIN))
 
-    def influence(run: int) -> Any:
-        return attribute.network_influence(recipe, *data, key=KEY(run), reduce=None)
-
-    def influences(run: int) -> Any:
+    def influence(run: int, **options: Any) -> Any:
         return attribute.network_influence(
-            recipe, *data, key=KEY(run), seeds=5, reduce=None
+            recipe, *data, key=KEY(run), reduce=None, **options
         )
 
     def metagradient(run: int, drops: int = 0) -> Any:
@@ -254,7 +251,19 @@ def methods(
         Method("cosine of pixels, minus for other labels", cosine, False),
         Method("`knn_shapley(k=5)` on pixels", nearest, False),
         Method("`network_influence`", influence, True),
-        Method("`network_influence(seeds=5)`", influences, True),
+        Method(
+            "`network_influence(seeds=5)`", lambda run: influence(run, seeds=5), True
+        ),
+        Method(
+            '`network_influence(solver="cg")`',
+            lambda run: influence(run, solver="cg"),
+            True,
+        ),
+        Method(
+            '`network_influence(solver="ekfac")`',
+            lambda run: influence(run, solver="ekfac"),
+            True,
+        ),
         Method("`metagradient`", metagradient, True),
         Method("`metagradient(drops=8)`", lambda run: metagradient(run, 8), True),
         Method("`trak`", trak, True),

@@ -237,6 +237,7 @@ def of_diagonal(recipe, params, chunks):
     ],
     ids=["mlp", "convolution"],
 )
+@pytest.mark.every(2)
 def test_fewer_steps_on_raw_columns(monkeypatch, apply, shapes, least):
     recipe, arrays = recipe_of(apply), image_samples(1.0)
     params = jax.tree.map(jnp.float32, draws(shapes))

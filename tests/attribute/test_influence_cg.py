@@ -26,7 +26,7 @@ def test_exact_scores_to_the_tolerance(output, chunk_size):
     options = {"output": output, "reduce": None, "seeds": 2, "chunk_size": chunk_size}
     right = influence(cases.recipe(), cases.samples(), **options).values
     previous = np.inf
-    for tol in (1e-1, 1e-3, 1e-5):
+    for tol in (1e-1, 1e-5):
         values = influence(
             cases.recipe(), cases.samples(), solver="cg", tol=tol, **options
         ).values
