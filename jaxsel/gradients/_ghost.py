@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxsel._devices.memory import activations
 from jaxsel._devices.typed import grad, jit
@@ -24,9 +23,10 @@ from jaxsel._inputs.parameters import (
 )
 
 from ._factored import Factored, LayerFactors
-from ._jaxpr_tape import Product, Sum, Tape, View, refusal
+from ._jaxpr_tape import Tape, View
 from ._rows import check_chunk_size, map_rows, n_rows, rows_of, vary
 from ._shards import Shards, by_shards, everywhere, split_rows
+from ._tapped import Tapped, tapped_layers, written_out
 
 
 def ghost(
@@ -116,12 +116,29 @@ def _ghost(
 def _traced(
     loss: Loss, parameters: Parameters, examples: Any, chunk_size: int | None
 ) -> tuple[LayerFactors, ...]:
+    taps_of = tapper(loss, parameters, examples)
+
+    def layers(example: Any) -> tuple[LayerFactors, ...]:
+        return tuple(map(_compact, taps_of(example)))
+
+    per_example = activations(layers, first_row(examples))
+    rows = rows_of(examples, per_example, chunk_size)
+    return map_rows(jax.vmap(layers), examples, rows)
+
+
+def tapper(
+    loss: Loss, parameters: Parameters, examples: Any
+) -> Callable[[Any], tuple[Tapped, ...]]:
+    """Return a function from one example to the layers of its gradient.
+
+    Added parameters are layers of one position and one delta, of 1.
+    """
     run = _tracer(loss, parameters, examples)
     selected = vary(parameters.selected, examples)
 
     # Zeros are added to each layer's output (taps): the loss's gradient by them is the
     # layer's delta. A first run, abstract, finds their shapes.
-    def layers(example: Any) -> tuple[LayerFactors, ...]:
+    def taps_of(example: Any) -> tuple[Tapped, ...]:
         plan = _plan(run, selected, example)
 
         def tapped(taps: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
@@ -133,9 +150,7 @@ def _traced(
         deltas, inputs_of = grad(tapped, has_aux=True)(zeros)
         return _assembled(parameters, plan, deltas, inputs_of)
 
-    per_example = activations(layers, first_row(examples))
-    rows = rows_of(examples, per_example, chunk_size)
-    return map_rows(jax.vmap(layers), examples, rows)
+    return taps_of
 
 
 _Run = Callable[[Tape, dict[str, jax.Array], Any], jax.Array]
@@ -171,13 +186,13 @@ def _assembled(
     plan: Tape,
     deltas: Sequence[jax.Array],
     inputs_of: Sequence[jax.Array],
-) -> tuple[LayerFactors, ...]:
+) -> tuple[Tapped, ...]:
     # The plan's inputs are tracers of an abstract run that has ended.
     for product, inputs in zip(plan.products, inputs_of, strict=True):
         product.inputs = inputs
     for use in plan.uses:
         use.delta = deltas[use.tap]
-    return _layers(parameters.form.paths, plan.uses)
+    return tapped_layers(parameters.form.paths, plan.uses)
 
 
 def grad_and_ghost(
@@ -243,108 +258,21 @@ def _grad_and_ghost(
     def layers(
         deltas: list[jax.Array], inputs_of: list[jax.Array]
     ) -> tuple[LayerFactors, ...]:
-        return _assembled(parameters, plan, deltas, inputs_of)
+        return tuple(map(_compact, _assembled(parameters, plan, deltas, inputs_of)))
 
     mean = {path: leaf / n for path, leaf in gradient.items()}
     factors = jax.vmap(layers)(deltas, inputs_of)
     return parameters.form.gradient(mean), Factored(factors)
 
 
-def _layers(
-    paths: Sequence[str], uses: Sequence[Product | Sum]
-) -> tuple[LayerFactors, ...]:
-    """Assemble the layers of one example from all uses of the parameters."""
-    groups: dict[str, list[_Group]] = {}
-    sums: dict[str, list[Sum]] = {}
-    for path in paths:
-        of_path = [use for use in uses if use.view.path == path]
-        groups[path] = _groups([use for use in of_path if isinstance(use, Product)])
-        sums[path] = [use for use in of_path if isinstance(use, Sum)]
-        if groups[path] and sums[path]:
-            raise refusal(path, "into a product and elsewhere")
-    kernels = _kernels(groups, sums)
-    layers: list[LayerFactors] = []
-    for path in paths:
-        layers += [_layer(group, path in kernels.values()) for group in groups[path]]
-        if sums[path] and path not in kernels:
-            terms = [use.gradient() for use in sums[path]]
-            layers.append(_written_out(sum(terms[1:], terms[0])))
-    if not layers:
-        raise ValueError(
-            f"the loss must depend on a selected parameter, got {', '.join(paths)}"
-        )
-    return tuple(layers)
-
-
-_Group = list[tuple[Product, bool]]
-"""Uses of one kernel, and whether each has it transposed."""
-
-
-def _groups(products: Sequence[Product]) -> list[_Group]:
-    """Group the uses of one parameter by the part of it that is the kernel."""
-    if len(products) == 1:
-        return [[(products[0], False)]]
-    groups: list[tuple[np.ndarray, _Group]] = []
-    for product in products:
-        # Equal arrays of indices: the same kernel, used twice, or transposed, as tied
-        # weights are. Positions are then concatenated; partial overlap is refused.
-        index = product.index()
-        for other, group in groups:
-            if np.array_equal(index, other):
-                group.append((product, False))
-                break
-            if np.array_equal(index.T, other):
-                group.append((product, True))
-                break
-            if np.intersect1d(index, other).size:
-                raise refusal(
-                    product.view.path, "into products that arrange it differently"
-                )
-        else:
-            groups.append((index, [(product, False)]))
-    return [group for _, group in groups]
-
-
-def _kernels(
-    groups: dict[str, list[_Group]], sums: dict[str, list[Sum]]
-) -> dict[str, str]:
-    """Return the path of the kernel for each bias added to all of its products."""
-    kernels: dict[str, str] = {}
-    for path, uses in sums.items():
-        products = [use.product for use in uses if use.product is not None]
-        if not products or len(products) < len(uses):
-            continue
-        kernel = products[0].view.path
-        added = {id(product) for product in products}
-        if len(groups[kernel]) == 1 and kernel not in kernels.values():
-            group = groups[kernel][0]
-            used = {id(product) for product, turned in group if not turned}
-            # A layer adds all its deltas to its bias: if a product lacks the bias, or
-            # has the kernel transposed, their sum is not the bias's gradient.
-            if added == used and len(used) == len(group):
-                kernels[path] = kernel
-    return kernels
-
-
-def _layer(group: _Group, bias: bool) -> LayerFactors:
-    pairs = [(product.inputs, product.errors()) for product, _ in group]
-    pairs = [
-        pair[::-1] if turned else pair
-        for pair, (_, turned) in zip(pairs, group, strict=True)
-    ]
-    inputs = jnp.concatenate([inputs for inputs, _ in pairs])
-    deltas = jnp.concatenate([deltas for _, deltas in pairs])
+def _compact(layer: Tapped) -> LayerFactors:
+    """Return the exact representation of a layer that has the fewest numbers."""
+    path, deltas, inputs, bias = layer
     if len(inputs) == 1:
         return LayerFactors(deltas[0], inputs[0], bias)
-    # Of two exact representations the one with fewer numbers.
     if inputs.size + deltas.size < inputs.shape[1] * deltas.shape[1]:
         return LayerFactors(deltas, inputs, bias)
     gradient = jnp.matmul(inputs.T, deltas, precision="highest").reshape(-1)
     if bias:
         gradient = jnp.concatenate([gradient, jnp.sum(deltas, axis=0)])
-    return _written_out(gradient)
-
-
-def _written_out(gradient: jax.Array) -> LayerFactors:
-    """Return a layer with one delta, of 1: its input is the gradient itself."""
-    return LayerFactors(vary(jnp.ones(1, gradient.dtype), gradient), gradient, False)
+    return _compact(written_out(path, gradient))
