@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxsel import Selection, Values, market, proxy
+from jaxsel import Selection, Values, gradients, market, proxy
 from jaxsel._runs.checkpoints import Checkpoints
 from jaxsel.filter import (
     Counted,
@@ -279,6 +279,22 @@ def checkpoint(folder):
     return folder / "run", lambda path: Checkpoints(path, "a run").load_arrays()
 
 
+def _loss(weights, example):
+    return jax.numpy.sum((example @ weights) ** 2)
+
+
+def store(folder):
+    made = gradients.write_store(
+        folder / "store", _loss, np.eye(2), X, key=jax.random.key(0), shard_size=4
+    )
+
+    def read(path):
+        rows = gradients.open_store(path).take(slice(None))
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(rows)]
+
+    return made.folder, read
+
+
 FORMATS = {
     "values": values,
     "selection": selection,
@@ -300,4 +316,5 @@ FORMATS = {
     "run.toml": config,
     "pools": pools,
     "checkpoint": checkpoint,
+    "store": store,
 }

@@ -17,5 +17,7 @@ from ._oracle import (
 )
 from ._per_sample import per_sample as per_sample
 from ._projected import Projected as Projected, projected as projected
+from ._store import open_store as open_store
+from ._store_write import write_store as write_store
 from ._streamed import Streamed as Streamed, streamed as streamed
 from ._subspace import target_subspace as target_subspace
