@@ -30,6 +30,7 @@ _SHOWS = {
     "figures.py",
     "measured.py",
     "measured_elsewhere.py",
+    "record.py",
     "tables.py",
 }
 _SHOWN_BY = "_cli", "report"  # rooms of jaxsel
