@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from ._store_scores import (
     check_targets,
     solved_targets,
     squares_of,
+    with_origin,
 )
 from ._streamed import Streamed
 
@@ -137,7 +139,7 @@ class GradientStore(Streamed):
                 "examples must have finite gradients, but that of row "
                 f"{wrong[0]} has NaN or infinity"
             )
-        return oracle_of(self.layers, rows)
+        return with_origin(oracle_of(self.layers, rows), self._origin)
 
     def scores(
         self,
@@ -171,8 +173,8 @@ class GradientStore(Streamed):
 
         Raises:
             TypeError: If `targets` is no oracle of `project`.
-            ValueError: If its shapes are not those of the store, or a number is out of
-                range.
+            ValueError: If another store projected it, its shapes are not those of the
+                store, or a number is out of range.
 
         References:
             S. K. Choe et al., What is your data worth to GPT? LLM-scale data valuation
@@ -222,8 +224,12 @@ class GradientStore(Streamed):
             )
         return rows, np.asarray(best)
 
+    @property
+    def _origin(self) -> Hashable:
+        return self._manifest.params, self._manifest.draw
+
     def _question(self, targets: Any, damping: float | None, *, of_mean: bool) -> Ask:
-        check_targets(self.layers, targets)
+        check_targets(self.layers, targets, self._origin)
         if damping is None:
             return by_products(targets, of_mean=of_mean)
         damping = check_positive("damping", damping)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,13 +20,28 @@ Ask = Callable[[Oracle], jax.Array]
 
 _Layers = tuple[StoredLayer, ...]
 
+# By `id`: oracles are equal by their arrays, which have no hash.
+_origins: dict[int, Hashable] = {}
 
-def check_targets(layers: _Layers, targets: Any) -> None:
-    """Refuse targets that are not of the form of a store's rows.
+
+def with_origin(targets: Oracle, origin: Hashable) -> Oracle:
+    """Remember which store's parameters and projections made these targets."""
+    _origins[id(targets)] = origin
+    weakref.finalize(targets, _origins.pop, id(targets), None)
+    return targets
+
+
+def check_targets(layers: _Layers, targets: Any, origin: Hashable) -> None:
+    """Refuse targets that a store did not project.
+
+    Args:
+        layers: Of the store.
+        targets: An oracle; one that no store made is judged by its form alone.
+        origin: Of the store, see `with_origin`.
 
     Raises:
         TypeError: If they are another oracle, or none.
-        ValueError: If their shapes differ.
+        ValueError: If their shapes differ, or another store projected them.
     """
     numbers = sum(layer.size for layer in layers)
     like = oracle_of(layers, jnp.zeros((1, numbers)))
@@ -42,6 +58,11 @@ def check_targets(layers: _Layers, targets: Any) -> None:
         raise ValueError(
             f"targets must be projected by this store, to arrays of shape {expected}, "
             f"got {shapes}"
+        )
+    if _origins.get(id(targets), origin) != origin:
+        raise ValueError(
+            "targets must be projected by this store, got those of a store with other "
+            "parameters or another key: their inner products mean nothing"
         )
 
 

@@ -474,6 +474,18 @@ def test_targets_of_something_else_are_refused(tmp_path):
         store.scores(goal, reduce="max")
 
 
+def test_targets_of_another_store_of_equal_shapes_are_refused(tmp_path):
+    store = write(tmp_path / "a")
+    other = write(tmp_path / "b", key=jax.random.key(1))
+    for ask in (store.scores, lambda goal: store.top(goal, 2)):
+        with pytest.raises(ValueError, match="got those of a store with other"):
+            ask(targets(other))
+    again = gradients.open_store(tmp_path / "a")  # the same store, opened twice
+    np.testing.assert_array_equal(
+        again.scores(targets(store)).values, store.scores(targets(again)).values
+    )
+
+
 def test_a_bar_counts_chunks(tmp_path, capsys):
     write(tmp_path / "store", progress=True)
     assert "Gradients" in capsys.readouterr().err
