@@ -248,8 +248,8 @@ class GradientStore(Streamed):
             if number not in self._shards:
                 self._shards[number] = map_shard(self.folder, self._manifest, number)
             places = inside[shards == number]
-            parts.append(self._shards[number][places].astype(np.float32))
-        return oracle_of(self.layers, jnp.asarray(np.concatenate(parts)))
+            parts.append(self._shards[number][places])
+        return _in_memory(self.layers, jnp.asarray(np.concatenate(parts)))
 
 
 def open_store(
@@ -276,6 +276,12 @@ def open_store(
             damaged are refused when they are first read.
     """
     return GradientStore(folder, chunk_size=chunk_size, progress=progress)
+
+
+@jit(static_argnums=0)
+def _in_memory(layers: tuple[StoredLayer, ...], rows: jax.Array) -> Oracle:
+    # Compiled: a chunk is cut in two slices a layer, which took longer than the query.
+    return oracle_of(layers, rows.astype(jnp.float32))
 
 
 @jit(static_argnums=(0, 1, 5))
