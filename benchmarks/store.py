@@ -3,7 +3,8 @@
 "Speed": a stack of MiniLM's shape, six layers of width 384 with twelve heads and 1,536
 hidden units, without its norms' scales and its embeddings, on 32 random tokens a
 sample: bytes a sample a layer, and CPU seconds of writing, of a query of 100 targets by
-inner products, and of one by Gauss-Newton.
+inner products, and of one by Gauss-Newton. "Query": the same questions to 100,000 rows,
+the rows of 200 samples repeated, on a store that was read once.
 
 "Accuracy": set-up A of `benchmarks.attribute`: linear datamodelling scores of the
 store's inner products and Gauss-Newton, beside the same scores of gradients that were
@@ -15,9 +16,11 @@ the stack.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel import attribute, gradients, tasks
+from jaxsel.gradients import _store_files as files
 
 from . import attribute as setups
 from ._threads import limit, limited
@@ -118,6 +122,42 @@ def speed(n: int, t: int, forms: Sequence[str]) -> None:
             per_layer = store.nbytes / n / len(store.layers)
             cells = " | ".join(f"{second:.1f}" for second in seconds)
             print(f"| {name} | {per_layer:.0f} | {cells} |", flush=True)
+
+
+def query(n: int, t: int, forms: Sequence[str], written: int = 200) -> None:
+    params = stack(np.random.default_rng(0))
+    pool, targets = examples(written, 1), examples(t, 2)
+    print(f"{n:,} rows of the stack, t = {t}; CPU seconds of a second question")
+    print("| form | products | top 10 | products with the mean |\n|---|---|---|---|")
+    for name, form in ((name, FORMS[name]) for name in forms):
+        with tempfile.TemporaryDirectory() as folder:
+            few = gradients.write_store(
+                f"{folder}/few", stack_loss, params, pool, key=KEY(0), **form
+            )
+            goal = few.project(stack_loss, params, targets)
+            store = gradients.open_store(tiled(few.folder, Path(folder, "many"), n))
+            calls: list[Callable[[], Any]] = [
+                lambda store=store, goal=goal: store.scores(goal, reduce=None).values,
+                lambda store=store, goal=goal: store.top(goal, 10),
+                lambda store=store, goal=goal: store.scores(goal).values,
+            ]
+            cells = [f"{min(timed(call)[1] for _ in range(4)):.1f}" for call in calls]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def tiled(few: Path, folder: Path, n: int, size: int = 10_000) -> Path:
+    """Write a store of n rows that repeats the rows of another."""
+    manifest = files.read_manifest(few)
+    shards = range(manifest.n_shards)
+    rows = np.concatenate([files.map_shard(few, manifest, i) for i in shards])
+    rows = np.tile(rows, (-(-size // len(rows)), 1))[:size]
+    manifest = dataclasses.replace(manifest, n=n, shard_size=size, shards=())
+    folder.mkdir()
+    for i in range(manifest.n_shards):
+        part = manifest.rows(i)
+        shard = rows[: part.stop - part.start]
+        manifest = files.write_shard(folder, manifest, i, shard, "0" * 16)
+    return folder
 
 
 def agreement(n: int, t: int, forms: Sequence[str]) -> None:
@@ -241,12 +281,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the parts that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store")
     add = parser.add_argument
-    add("parts", nargs="*", help="speed, agreement or accuracy; all if none is named")
+    add("parts", nargs="*", help="some of speed, query, agreement, accuracy")
     add("--n", type=int, default=2000, help="samples (2000)")
     add("--form", action="append", choices=[*FORMS], help="only this form")
     args = parser.parse_args(argv)
     forms = args.form or [*FORMS]
-    parts = args.parts or ["accuracy", "agreement", "speed"]
+    parts = args.parts or ["accuracy", "agreement", "speed", "query"]
     with limited():
         limit()
         for name in parts:
@@ -254,6 +294,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 accuracy(forms)
             elif name == "agreement":
                 agreement(min(args.n, 200), 20, forms)
+            elif name == "query":
+                query(100_000, 100, forms)
             else:
                 speed(args.n, 100, forms)
     return 0

@@ -66,6 +66,9 @@ class FollowedLayers:
             self._followed -= others
         self.count = len(self._layers)
 
+    def __repr__(self) -> str:
+        return f"FollowedLayers(count={self.count})"
+
     def vjp(
         self, examples: Any
     ) -> tuple[jax.Array, list[jax.Array], Callable[[jax.Array], Any]]:

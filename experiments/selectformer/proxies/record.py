@@ -136,7 +136,7 @@ def _ranks(record: Record) -> list[str]:
     shares = {name: column(record, name, "shares") for name in record}
 
     def cell(name: str, point: str) -> str:
-        share = np.nanmean(shares[name][point])
+        share = float(np.nanmean(shares[name][point]))
         return f"{_with_error(ranks[name][point])} ({_short(share)})"
 
     rows = [
@@ -174,7 +174,7 @@ def _with_error(values: np.ndarray, *, sign: bool = False) -> str:
     if not len(known):
         return "refused"
     digits = 1 if sign else 2
-    text = _short(known.mean(), digits, sign=sign)
+    text = _short(float(known.mean()), digits, sign=sign)
     if len(known) > 1:
         text += f" ± {_short(standard_error(known), digits)}"
     refused = len(values) - len(known)
