@@ -49,6 +49,17 @@ def test_seeds_are_added_and_replaced(tmp_path):
     assert both[POOL]["judged"]["d=2"][0] is None
 
 
+def test_seeds_of_other_settings_are_refused(tmp_path):
+    write_run(tmp_path, 0)
+    first = record.add({}, tmp_path)
+    path = tmp_path / f"settings-proxies-{POOL}-{HELD_OUT}.npz"
+    judged = np.load(path)["judged"]
+    judged[1, 3] = 0.5
+    np.savez(path, judged=judged)
+    with pytest.raises(ValueError, match=r"other settings than the record's seeds of"):
+        record.add(first, tmp_path)
+
+
 def test_figures_are_points_beyond_random_and_shares_of_the_choice(tmp_path):
     write_run(tmp_path, 0)
     found = record.add({}, tmp_path)

@@ -22,7 +22,7 @@ from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import NAMES, kind
 
 from .points import candidates, points
-from .tries import HELD_OUT
+from .tries import HELD_OUT, best_tries
 
 Record = dict[str, Any]
 
@@ -65,6 +65,10 @@ def add(record: Record, runs: Path) -> Record:
         `shares` of its choice that the target would make, first of a random choice, and
         `points` of accuracy beyond a random purchase, first of the target itself and
         last of all of the pool. None stands where the guard refused a proxy.
+
+    Raises:
+        ValueError: If a run's pool has another size, or its search chose other settings
+            than the record has: their seeds must not be averaged.
     """
     pools = {name: {**pool} for name, pool in record.items()}
     for path in sorted(runs.glob("proxies-*.npz")):
@@ -84,7 +88,12 @@ def add(record: Record, runs: Path) -> Record:
         with np.load(runs / f"settings-proxies-{name}-{HELD_OUT}.npz") as settings:
             names = candidates(kind(name))
             judged = dict(zip(names, map(_rounded, settings["judged"]), strict=True))
-        pool = pools.setdefault(name, {"seeds": {}})
+        pool = pools.setdefault(name, {"n": n, "judged": judged, "seeds": {}})
+        if pool["n"] != n or _chosen(pool["judged"]) != _chosen(judged):
+            raise ValueError(
+                f"{path} has another size or other settings than the record's seeds of "
+                f"{name}: remove these from {RECORD.name} first"
+            )
         seeds = sorted(
             {**pool["seeds"], seed: figures}.items(), key=lambda i: int(i[0])
         )
@@ -124,6 +133,12 @@ def column(record: Record, pool: str, field: str) -> dict[str, np.ndarray]:
     rows = [seed[field] for seed in record[pool]["seeds"].values()]
     values = np.array(rows, float).T
     return dict(zip(names, values, strict=True))
+
+
+def _chosen(judged: Mapping[str, list[float | None]]) -> dict[str, int]:
+    """Return the place of each candidate's best try."""
+    places = best_tries(np.array([*judged.values()], float))
+    return dict(zip(judged, places.tolist(), strict=True))
 
 
 def _rounded(values: np.ndarray, digits: int = 4) -> list[float | None]:
