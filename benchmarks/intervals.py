@@ -222,7 +222,7 @@ def _of_steps(x: Any, y: Any, x_val: Any, y_val: Any) -> Any:
         x=jax.numpy.asarray(scaled[0], np.float32), y=jax.numpy.asarray(y), n_classes=2
     )
     ranks = np.array([*itertools.permutations(range(n))], np.int32)
-    result = value.linear_passes(
+    result = value._g_shapley.linear_passes(
         learner,
         "accuracy",
         data,

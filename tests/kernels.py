@@ -32,6 +32,7 @@ from jaxsel.gradients._factored import LayerFactors
 from jaxsel.labels._quality import QUALITIES
 from jaxsel.proxy._probe import Probe
 from jaxsel.proxy.families import attention_emulator
+from jaxsel.value._mixture_kernel import mixture_left_out, mixture_posterior
 from jaxsel.value._threshold_kernel import harmonic_numbers
 from jaxsel.value._weights import loo_weights
 
@@ -310,8 +311,8 @@ KERNELS = [
         Kernel(f"mixture_{name}-{model}", partial(function, model=model), arguments)
         for model, runs in (("quadratic", _mixtures), ("gp", _mixtures_of_process))
         for name, function, arguments in (
-            ("left_out", value.mixture_left_out, runs),
-            ("posterior", value.mixture_posterior, partial(_and_points, runs=runs)),
+            ("left_out", mixture_left_out, runs),
+            ("posterior", mixture_posterior, partial(_and_points, runs=runs)),
         )
     ),
     Kernel("in_run_step", _in_run_step, _step_of_training),

@@ -52,7 +52,7 @@ _PENALTY = np.append(np.ones(D, np.float32), np.float32(0))
 def _fit_two_classes(x, products, positive, weights):
     start = np.zeros((D + 1, _SUBSETS), np.float32)
     active = weights.any(0)
-    return value.fit_two_classes(
+    return value._learners.fit_two_classes(
         x, products, positive, weights, _PENALTY, start, active, 1e-3
     )
 
@@ -62,7 +62,7 @@ def _fit_few_classes(x, products, onehot, weights):
     start = np.zeros((_CLASSES, D + 1, _SUBSETS), np.float32)
     present = (weights[None] * onehot[:, :, None] > 0).any(1)
     penalty = np.broadcast_to(_PENALTY[:, None], (D + 1, _SUBSETS))
-    return value.fit_few_classes(
+    return value._learners.fit_few_classes(
         x, products, onehot, weights, penalty, present, start, weights.any(0), 1e-3
     )
 
@@ -142,7 +142,7 @@ def _predictions(rng):
 
 @jax.jit
 def _linear_passes(ranks):
-    return value.linear_passes(
+    return value._g_shapley.linear_passes(
         value.LogisticRegression(),
         "likelihood",
         _DATA,
@@ -167,16 +167,16 @@ def _coalitions(sample, *arguments):
 
 
 def _prefixes(ranks):
-    return value.prefix_masks(ranks, np.array([2, -1, 0]), 3, 9, block=8)
+    return value._sampling.prefix_masks(ranks, np.array([2, -1, 0]), 3, 9, block=8)
 
 
 _SAMPLES = {
-    "permutation_ranks": value.permutation_ranks,
-    "random_coalitions": _coalitions(value.random_coalitions),
+    "permutation_ranks": value._sampling.permutation_ranks,
+    "random_coalitions": _coalitions(value._sampling.random_coalitions),
     "sized_coalitions": _coalitions(
-        value.sized_coalitions, np.linspace(0, 1, N, dtype=np.float32)[1:]
+        value._sampling.sized_coalitions, np.linspace(0, 1, N, dtype=np.float32)[1:]
     ),
-    "bootstrap_counts": value.bootstrap_counts,
+    "bootstrap_counts": value._sampling.bootstrap_counts,
 }
 
 _RECIPE = attribute.Recipe(

@@ -40,7 +40,7 @@ UNSHAPED = {
     "attribute.in_run_step": {"params", "examples", "targets", "step"},
 }
 # Their arrays have no axis in common.
-UNRELATED = {"filter.ks_threshold", "value.prefix_masks"}
+UNRELATED = {"filter.ks_threshold"}
 
 
 def typed(function):

@@ -73,11 +73,11 @@ def test_inside_jit_it_works_or_names_the_kernels(name):
 def test_without_jit_coalitions_are_drawn_alike():
     from jaxsel import value
 
-    rows = value.sized_coalitions(
+    rows = value._sampling.sized_coalitions(
         top_level.KEY, 0, 4, jnp.array([0.5, 1.0]), count=4, n=6
     )
     with jax.disable_jit():
-        same = value.sized_coalitions(
+        same = value._sampling.sized_coalitions(
             top_level.KEY, 0, 4, jnp.array([0.5, 1.0]), count=4, n=6
         )
     np.testing.assert_array_equal(rows, same)

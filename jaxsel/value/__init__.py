@@ -7,7 +7,7 @@ from ._exact import (
     exact_shapley as exact_shapley,
 )
 from ._examples import Examples as Examples, Learner as Learner
-from ._g_shapley import g_shapley as g_shapley, linear_passes as linear_passes
+from ._g_shapley import g_shapley as g_shapley
 from ._group_testing import group_testing_shapley as group_testing_shapley
 from ._hard_label import (
     weighted_knn_shapley as weighted_knn_shapley,
@@ -34,9 +34,7 @@ from ._learners import (
     RidgeRegression as RidgeRegression,
     SklearnLearner as SklearnLearner,
     curvature as curvature,
-    fit_few_classes as fit_few_classes,
     fit_softmax as fit_softmax,
-    fit_two_classes as fit_two_classes,
 )
 from ._loo import loo as loo
 from ._max_shapley import max_shapley as max_shapley
@@ -46,10 +44,6 @@ from ._mixture import (
     mixture_response as mixture_response,
 )
 from ._mixture_design import mixture_design as mixture_design
-from ._mixture_kernel import (
-    mixture_left_out as mixture_left_out,
-    mixture_posterior as mixture_posterior,
-)
 from ._mixture_runs import (
     MixtureRecipe as MixtureRecipe,
     mixture_runs as mixture_runs,
@@ -73,13 +67,6 @@ from ._regression import (
 )
 from ._retrained import ESTIMATORS as ESTIMATORS
 from ._run_options import RunOptions as RunOptions
-from ._sampling import (
-    bootstrap_counts as bootstrap_counts,
-    permutation_ranks as permutation_ranks,
-    prefix_masks as prefix_masks,
-    random_coalitions as random_coalitions,
-    sized_coalitions as sized_coalitions,
-)
 from ._semivalue import (
     semivalue as semivalue,
     semivalue_tied as semivalue_tied,

@@ -59,7 +59,7 @@ def test_bags_whose_training_diverges_are_left_out():
     with pytest.warns(UserWarning, match="bags so far, which are left out"):
         found = value.data_oob(LEARNER, X, y, key=KEY, stop=value.MaxSamples(32))
     sampling, _ = jax.random.split(KEY)
-    bags = np.asarray(value.bootstrap_counts(sampling, 0, count=32, n=N))
+    bags = np.asarray(value._sampling.bootstrap_counts(sampling, 0, count=32, n=N))
     counted = bags[bags[:, 7] > 0]
     np.testing.assert_array_equal(found.count, (counted == 0).sum(0))
 

@@ -8,6 +8,7 @@ from scipy import linalg
 
 from jaxsel import value
 from jaxsel.value._mixture_fit import _loss, _prior
+from jaxsel.value._mixture_kernel import mixture_left_out, mixture_posterior
 
 MODELS = ("quadratic", "gp")
 
@@ -64,7 +65,7 @@ def test_posterior_is_that_of_a_process_with_a_trend_of_wide_prior(model):
     scales = scales_of(model, 3)
     with jax.enable_x64(True):
         arrays = map(jnp.asarray, (mixtures, metrics, scales, points))
-        mean, cov = value.mixture_posterior(*arrays, model=model)
+        mean, cov = mixture_posterior(*arrays, model=model)
         mean, cov = np.asarray(mean), np.asarray(cov)
     expected, expected_cov = reference(model, scales, mixtures, metrics, points)
     np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
@@ -77,10 +78,10 @@ def test_left_out_errors_are_those_of_refits(model):
     scales = scales_of(model, 3)
     with jax.enable_x64(True):
         arrays = [jnp.asarray(a) for a in (mixtures, metrics, scales)]
-        errors, variances = value.mixture_left_out(*arrays, model=model)
+        errors, variances = mixture_left_out(*arrays, model=model)
         for i in range(len(metrics)):
             rest = np.arange(len(metrics)) != i
-            mean, cov = value.mixture_posterior(
+            mean, cov = mixture_posterior(
                 arrays[0][rest],
                 arrays[1][rest],
                 arrays[2],
@@ -102,7 +103,7 @@ def test_quadratic_of_free_products_is_least_squares():
     effect = np.linalg.lstsq(terms(mixtures), metrics, rcond=None)[0]
     with jax.enable_x64(True):
         arrays = (mixtures, metrics, np.array([9.0, 0.0]), points)
-        mean, _ = value.mixture_posterior(*map(jnp.asarray, arrays), model="quadratic")
+        mean, _ = mixture_posterior(*map(jnp.asarray, arrays), model="quadratic")
     np.testing.assert_allclose(mean, terms(points) @ effect, rtol=1e-4, atol=1e-4)
 
 
@@ -136,7 +137,7 @@ def test_float32_beside_float64(model):
     mixtures, metrics, points = runs()
     scales = scales_of(model, 3)
     arrays = [a.astype(np.float32) for a in (mixtures, metrics, scales, points)]
-    narrow, _ = value.mixture_posterior(*map(jnp.asarray, arrays), model=model)
+    narrow, _ = mixture_posterior(*map(jnp.asarray, arrays), model=model)
     expected, _ = reference(model, scales, mixtures, metrics, points)
     assert narrow.dtype == jnp.float32
     np.testing.assert_allclose(narrow, expected, atol=2e-3)

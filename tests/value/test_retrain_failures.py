@@ -157,7 +157,8 @@ def test_bags_on_which_it_fails_are_left_out():
         found = value.data_oob(learner, x, y, key=KEY, stop=value.MaxSamples(count))
     sampling, _ = jax.random.split(KEY)
     told = [[] for _ in x]
-    for bag in np.asarray(value.bootstrap_counts(sampling, 0, count=count, n=8)):
+    bags = value._sampling.bootstrap_counts(sampling, 0, count=count, n=8)
+    for bag in np.asarray(bags):
         rows, out = np.repeat(np.arange(8), bag.astype(int)), np.flatnonzero(bag == 0)
         if len(np.unique(y[rows])) == 1:
             predicted = np.full(8, y[rows][0])

@@ -50,10 +50,10 @@ def test_samples_are_the_same():
     chance = np.linspace(0.2, 1, 5, dtype=np.float32)
     both(
         lambda: (
-            value.permutation_ranks(KEY, 2, count=4, n=N),
-            value.random_coalitions(KEY, 2, 3, count=4, n=N),
-            value.sized_coalitions(KEY, 2, 3, chance, count=4, n=N),
-            value.bootstrap_counts(KEY, 2, count=4, n=N),
+            value._sampling.permutation_ranks(KEY, 2, count=4, n=N),
+            value._sampling.random_coalitions(KEY, 2, 3, count=4, n=N),
+            value._sampling.sized_coalitions(KEY, 2, 3, chance, count=4, n=N),
+            value._sampling.bootstrap_counts(KEY, 2, count=4, n=N),
         ),
         atol=0,
     )
