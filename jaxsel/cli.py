@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from ._cli import (
+    _attribute,
     _data,
     _demo,
     _duplicates,
@@ -121,6 +122,7 @@ def _parser() -> Parser:
     rooms = (
         _errors,
         _value,
+        _attribute,
         _select,
         _duplicates,
         _filter,

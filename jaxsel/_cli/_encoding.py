@@ -64,8 +64,8 @@ class Split:
         except ValueError as error:
             raise ValueError(
                 f"--split {self.fraction:g} must leave some of each class on both "
-                f"sides of the {len(y)} samples: {error}"
-            ) from error
+                f"sides of the {len(y)} samples: {str(error).partition('. ')[0]}"
+            ) from error  # its second sentence lists all classes
         return np.sort(train), np.sort(val)
 
     def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:

@@ -29,7 +29,7 @@ from ._output import (
 from ._parser import Commands, Parser
 from ._programs import ignore_failures
 from ._retrain import OPTIONS as OF_RETRAINING, RETRAINING, retraining
-from ._value_data import read_data
+from ._value_data import Data, read_data
 from ._value_options import DESCRIPTION, EXAMPLES, add_options
 
 if TYPE_CHECKING:
@@ -73,14 +73,7 @@ def add(commands: Commands[Parser]) -> None:
 def run(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     function, options = _function(args)
-    out = result_path(args.out)
-    extras = _extras(args, options)
-    sources = (args.train, args.val, args.train_labels, args.val_labels)
-    check_outputs(
-        [*extras, out.with_suffix(".json"), out],
-        inputs=[source for source in sources if source is not None],
-        force=args.force,
-    )
+    out, extras = check_destinations(args, options)
     from ._read import read_values
 
     merge: str | None = args.merge
@@ -99,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
 
     mesh, devices = _mesh(args.devices)
     call = functools.partial(data.valued, mesh=mesh, progress=_progress(args))
-    values, checks = _explain(call, data.x, train.y, *data.validation)
+    values, checks = explain(call, data.x, train.y, *data.validation)
     checks = [*doubts, *checks]
     checks += same_inputs(inputs) if not any("x_val" in c for c in checks) else []
     k = options.get("k", 0)
@@ -108,39 +101,83 @@ def run(args: argparse.Namespace) -> None:
             f"--k {k} is more than half of the {len(train)} samples of TRAIN, which "
             "says little about any one of them"
         )
-    if train.ids is not None:
-        values = dataclasses.replace(values, index=tuple(train.ids.tolist()))
+    values = labelled(values, data)
     if previous is not None:
         values = previous.merge(values)
-
-    labels = train.y if train.y.ndim == 1 else None
-    knn_value = VALUES.get(args.method)
-    classes = None if knn_value is not None and knn_value.targets else labels
-    writers: dict[Path, Callable[[Path], object]] = {}
-    if args.plot is not None:
-        writers[Path(args.plot)] = lambda path: _plot(values, classes, path)
-    if args.csv is not None:
-        writers[Path(args.csv)] = values.to_pandas(labels=labels).to_csv
-    writers[out] = values.save
     record = Record(
         command=args.command_line,
-        config={
-            "function": args.method,
-            **options,
-            **{name: getattr(args, name) for name in _RECORDED},
-            **data.about,
-        },
+        config=recorded_options(args, options, data),
         started=started,
         inputs=inputs,
         devices=devices,
         seeds=[options["seed"]] if "seed" in options else data.seeds,
         checks=checks,
     )
+    publish_values(out, extras, values, data, record)
+
+
+def check_destinations(
+    args: argparse.Namespace, options: Mapping[str, Any]
+) -> tuple[Path, dict[str, Path]]:
+    """Return the paths of the result, and of plot and CSV, which can be written."""
+    out = result_path(args.out)
+    extras = _extras(args, options)
+    sources = (args.train, args.val, args.train_labels, args.val_labels)
+    check_outputs(
+        [*extras.values(), out.with_suffix(".json"), out],
+        inputs=[source for source in sources if source is not None],
+        force=args.force,
+    )
+    return out, extras
+
+
+def labelled(values: Values, data: Data) -> Values:
+    """Return values with the ids of TRAIN, if it has any, as their index."""
+    ids = data.train.ids
+    return (
+        values
+        if ids is None
+        else dataclasses.replace(values, index=tuple(ids.tolist()))
+    )
+
+
+def recorded_options(
+    args: argparse.Namespace, options: Mapping[str, Any], data: Data
+) -> dict[str, Any]:
+    """Return the options as the manifest records them."""
+    return {
+        "function": args.method,
+        **options,
+        **{name: getattr(args, name) for name in _RECORDED},
+        **data.about,
+    }
+
+
+def publish_values(
+    out: Path,
+    extras: Mapping[str, Path],
+    values: Values,
+    data: Data,
+    record: Record,
+    *more: str,
+) -> None:
+    """Write values, plot, CSV and manifest, and print a summary and further lines."""
+    train = data.train
+    labels = train.y if train.y.ndim == 1 else None
+    writers: dict[Path, Callable[[Path], object]] = {}
+    if "--plot" in extras:
+        knn_value = VALUES.get(record.config["function"])
+        classes = None if knn_value is not None and knn_value.targets else labels
+        writers[extras["--plot"]] = lambda path: _plot(values, classes, path)
+    if "--csv" in extras:
+        writers[extras["--csv"]] = values.to_pandas(labels=labels).to_csv
+    writers[out] = values.save
     manifest = publish(writers, record)
-    say_checks(checks)
+    say_checks(record.checks)
     say(
         *_summary(values, train.ids),
-        f"{time.perf_counter() - started:.1f} s, wrote "
+        *more,
+        f"{time.perf_counter() - record.started:.1f} s, wrote "
         f"{', '.join(map(str, [*writers, manifest]))}",
     )
 
@@ -193,9 +230,9 @@ def _not_taken(method: str, names: list[str], *, retrains: bool) -> str:
     return f"{method} does not take {options}: it {kind}; see jaxsel value --help"
 
 
-def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
+def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> dict[str, Path]:
     """Return the paths of plot and CSV; raise now if writing them would fail later."""
-    paths = []
+    paths = {}
     for flag, path, module in (
         ("--plot", args.plot, "matplotlib"),
         ("--csv", args.csv, "pandas"),
@@ -207,7 +244,7 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> list[Path]:
         if flag == "--plot" and Path(path).suffix not in PICTURES:
             raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {path!r}")
         importlib.import_module(module)
-        paths.append(Path(path))
+        paths[flag] = Path(path)
     return paths
 
 
@@ -231,8 +268,8 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
     return (None if wanted == 1 else make_mesh(available[:wanted])), wanted
 
 
-def _explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
-    """Call the function; messages say which option each array stands for."""
+def explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
+    """Call a function; messages say which option each array stands for."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
     try:
         with recorded() as caught:

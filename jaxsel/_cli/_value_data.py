@@ -12,7 +12,6 @@ from jaxsel.value import VALUES
 
 from ._encoding import Encoding, Split
 from ._output import fingerprint, fingerprint_dataset
-from ._retrain import RETRAINING
 
 if TYPE_CHECKING:
     from jaxsel import Values
@@ -52,7 +51,7 @@ def read_data(
         targets = args.score == "r2" or (knn_value is not None and knn_value.targets)
         split = Split(args.split, args.seed or 0, classes=not targets)
     in_chunks = args.val is not None and streams(args)
-    retrains = args.method in RETRAINING
+    retrains = args.method not in VALUES
     if in_chunks and retrains:
         raise ValueError(
             f"{args.method} needs VAL in memory: give it as one file, without "

@@ -49,6 +49,25 @@ examples:
 
 
 def add_options(parser: Parser) -> None:
+    add_sources(parser)
+    _add_methods(parser)
+    group = add_sample_options(parser)
+    group.add_argument(
+        "--decode",
+        metavar="MODULE:FUNCTION",
+        help="array_record: a function that returns the features and the label of a "
+        "record, given its bytes; of a module here or installed",
+    )
+    add_output_options(parser).add_argument(
+        "--merge",
+        metavar="FILE.npz",
+        help="combine with earlier values of the same TRAIN over other samples than "
+        "VAL; equals one run over all of them",
+    )
+    _add_speed(parser)
+
+
+def add_sources(parser: Parser) -> None:
     parser.add_argument("train", metavar="TRAIN", help="the samples to value")
     parser.add_argument(
         "val", metavar="VAL", nargs="?", help="samples with correct labels"
@@ -61,6 +80,46 @@ def add_options(parser: Parser) -> None:
         "class, at random by --seed; OUT.json lists the rows",
     )
 
+
+def add_sample_options(parser: Parser) -> argparse._ArgumentGroup:
+    group = add_reading_options(parser)
+    add_table_options(group)
+    for side in ("train", "val"):
+        group.add_argument(
+            f"--{side}-labels",
+            metavar="FILE",
+            help=f"labels of {side.upper()}, or class probabilities: .npy, or .npz"
+            + ("; a folder, where VAL is one" if side == "val" else ""),
+        )
+    for key in ("x", "y"):
+        group.add_argument(
+            f"--val-{key}-key",
+            metavar="NAME",
+            help=f".npz: the array in VAL, if named otherwise than --{key}-key",
+        )
+    group.add_argument(
+        "--standardize",
+        action="store_true",
+        help="files: centre each column, and divide by its standard deviation in "
+        "TRAIN; columns that --encode encodes are scaled already",
+    )
+    return group
+
+
+def add_output_options(parser: Parser) -> argparse._ArgumentGroup:
+    group = parser.add_argument_group("what to write")
+    group.add_argument("--out", metavar="OUT.npz", required=True, help="the values")
+    group.add_argument(
+        "--plot", metavar="FILE", help="draw the values: .png, .svg or .pdf"
+    )
+    group.add_argument(
+        "--csv", metavar="FILE", help="write a table: value, rank, error, label"
+    )
+    add_force(parser)
+    return group
+
+
+def _add_methods(parser: Parser) -> None:
     group = parser.add_argument_group("which value")
     group.add_argument(
         "--method",
@@ -141,51 +200,8 @@ def add_options(parser: Parser) -> None:
         "--seed", type=int, metavar="N", help="seed of random draws (default: 0)"
     )
 
-    group = add_reading_options(parser)
-    add_table_options(group)
-    for side in ("train", "val"):
-        group.add_argument(
-            f"--{side}-labels",
-            metavar="FILE",
-            help=f"labels of {side.upper()}, or class probabilities: .npy, or .npz"
-            + ("; a folder, where VAL is one" if side == "val" else ""),
-        )
-    for key in ("x", "y"):
-        group.add_argument(
-            f"--val-{key}-key",
-            metavar="NAME",
-            help=f".npz: the array in VAL, if named otherwise than --{key}-key",
-        )
-    group.add_argument(
-        "--standardize",
-        action="store_true",
-        help="files: centre each column, and divide by its standard deviation in "
-        "TRAIN; columns that --encode encodes are scaled already",
-    )
 
-    group.add_argument(
-        "--decode",
-        metavar="MODULE:FUNCTION",
-        help="array_record: a function that returns the features and the label of a "
-        "record, given its bytes; of a module here or installed",
-    )
-
-    group = parser.add_argument_group("what to write")
-    group.add_argument("--out", metavar="OUT.npz", required=True, help="the values")
-    group.add_argument(
-        "--merge",
-        metavar="FILE.npz",
-        help="combine with earlier values of the same TRAIN over other samples than "
-        "VAL; equals one run over all of them",
-    )
-    group.add_argument(
-        "--plot", metavar="FILE", help="draw the values: .png, .svg or .pdf"
-    )
-    group.add_argument(
-        "--csv", metavar="FILE", help="write a table: value, rank, error, label"
-    )
-    add_force(parser)
-
+def _add_speed(parser: Parser) -> None:
     group = parser.add_argument_group("VAL larger than memory")
     group.add_argument(
         "--checkpoint",

@@ -22,5 +22,6 @@ from ._metagradient import (
     weight_derivative as weight_derivative,
 )
 from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as TrainingPlan
+from ._registry import ATTRIBUTIONS as ATTRIBUTIONS
 from ._tracin import network_tracin as network_tracin, tracin_term as tracin_term
 from ._trak import trak as trak

@@ -62,7 +62,7 @@ def gauss_newton_cg(
     output: Output = "loss",
     of_mean: bool = False,
     chunk_size: int = 64,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_steps: int = 1000,
 ) -> CgInfluence:
     """Solve for the influence of each sample on each target: a pure kernel.

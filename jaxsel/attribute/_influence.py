@@ -32,6 +32,10 @@ from ._results import over_seeds
 Solver = Literal["exact", "cg", "ekfac"]
 
 _LARGEST = 20_000  # rows of a matrix, which takes 3.2 GB in float64
+# Conjugate gradients pay above this many rows, if there are enough for each target: for
+# digits and a perceptron they cost a tenth of the exact solve for one target, and as
+# much for 100 targets with 10 classes.
+_SMALL, _A_TARGET = 1000, 300
 _STATED = {
     "exact": "",
     "cg": ", solver=cg",
@@ -55,7 +59,7 @@ def network_influence(
     output: Output = "loss",
     reduce: Literal["mean"] | None = "mean",
     solver: Solver | None = None,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     chunk_size: int = 64,
 ) -> Values:
     """Estimate how much each training sample changes a network's outputs for targets.
@@ -67,10 +71,11 @@ def network_influence(
         score = -1/n hᵀ H⁻¹ g.
 
     H is factorised exactly, in the space of the P parameters or of the n·K outputs of
-    the samples, whichever is smaller; where both are large, conjugate gradients solve
-    for the targets. `solver="ekfac"` replaces H by an approximation that needs no
-    solve: its scores differ from the exact ones. Where float32 rounds H by more than a
-    hundredth of the damping, as with columns on raw scales, all is computed in float64.
+    the samples, whichever is smaller; where that costs more, conjugate gradients solve
+    for the targets, or for their mean alone. `solver="ekfac"` replaces H by an
+    approximation that needs no solve: its scores differ from the exact ones. Where
+    float32 rounds H by more than a hundredth of the damping, as with columns on raw
+    scales, all is computed in float64.
 
     Networks of several seeds differ, and so do their scores: for questions on networks
     of other seeds take the mean over a few, `seeds=5`; see `tasks.retrain_subsets`.
@@ -91,14 +96,15 @@ def network_influence(
             such as Adam, T is unknown, and the damping must be stated.
         output: The output of a target: see `Recipe.measure`.
         reduce: "mean" over targets, or None: a row for each target.
-        solver: "exact"; "cg" for conjugate gradients; None for the first, or for the
-            second where P and n K are both above 20,000; or "ekfac", an approximation:
-            layers are independent of each other, and dense and convolution layers have
-            eigenvectors that are Kronecker products. All other parameters, such as
-            scales of norms and embeddings, are independent.
+        solver: "exact"; "cg" for conjugate gradients; None for the one of these that
+            costs less; or "ekfac", an approximation: layers are independent of each
+            other, and dense and convolution layers have eigenvectors that are Kronecker
+            products. All other parameters, such as scales of norms and embeddings, are
+            independent.
         tol: Of conjugate gradients: residual at which a solution is good, relative to
             that of a solution of 0, in the norm of M⁻¹, with M the root of the
-            approximation of "ekfac". M changes the number of steps alone.
+            approximation of "ekfac". M changes the number of steps alone. The norm of
+            a target's errors is about 2 tol of that of its scores.
         chunk_size: Samples whose derivatives `[K, P]`, or `[P]` with conjugate
             gradients, are in memory at once; it changes speed and memory only.
 
@@ -142,7 +148,8 @@ def network_influence(
     arrays = samples.x, samples.y, samples.x_val, samples.y_val
     trained = trained_networks(recipe, samples, key, seeds, params)
     count = len(jax.tree.leaves(trained)[0])
-    solver = _solver(solver, recipe, trained, samples.x)
+    solved = 1 if reduce == "mean" else len(samples.x_val)
+    solver = _solver(solver, recipe, trained, samples.x, solved)
     check_positive("tol", tol)
     if damping is None:
         damping = default_damping(recipe, trained, len(samples.x))
@@ -230,19 +237,21 @@ def _is_exact(result: Influence | CgInfluence, damping: float, tol: float) -> bo
 
 
 def _solver(
-    solver: Solver | None, recipe: Recipe, trained: Any, x: jax.Array
+    solver: Solver | None, recipe: Recipe, trained: Any, x: jax.Array, targets: int
 ) -> Solver:
-    """Choose the solver by the rows of the smaller matrix, or check the size."""
+    """Choose the solver by its cost, or check the size of an exact one."""
     check_choice("solver", solver, ("exact", "cg", "ekfac", None))
     if solver in ("cg", "ekfac"):
         return solver
     network = tree_map(lambda leaf: leaf[0], trained)
     size = sum(leaf.size for leaf in jax.tree.leaves(network))
     outputs = jax.eval_shape(recipe.apply, network, x[:1]).shape[1]
-    if min(size, outputs * len(x)) <= _LARGEST:
-        return "exact"
+    rows = min(size, outputs * len(x))
     if solver is None:
-        return "cg"
+        dear = rows > _SMALL and rows * outputs > _A_TARGET * targets
+        return "cg" if dear or rows > _LARGEST else "exact"
+    if rows <= _LARGEST:
+        return "exact"
     raise ValueError(
         f'solver="exact" takes at most {_LARGEST} parameters, or outputs for all '
         f'samples of x, got {size} and {outputs * len(x)}: use solver="cg"'
