@@ -7,7 +7,6 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import jax
@@ -19,9 +18,11 @@ from flax import nnx
 
 from jaxsel._devices.mesh import along, gather, n_shards, replicate, shard
 from jaxsel._inputs.checks import as_array, check_count, check_finite, check_same_length
+from jaxsel._results.types import Values
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._runs.progress import track
 
+from ._federated_round import as_fraction, federated_round
 from ._finetune import CrossEntropy
 from ._fit import Params, check_classes, pad_rows
 
@@ -34,11 +35,14 @@ class FederatedRun:
         params: Parameters after the last round.
         rounds: `[T]`: the rounds after which they were evaluated.
         scores: `[T]`: the results of `evaluate` then.
+        values: The value of each client, `[C]`, with the standard error over targets,
+            if `fed_avg` had targets; else None.
     """
 
     params: Params
     rounds: np.ndarray
     scores: np.ndarray
+    values: Values | None = None
 
     def __repr__(self) -> str:
         if not len(self.scores):
@@ -52,78 +56,6 @@ class FederatedRun:
         """Return the first evaluated round that reached a score; None if none did."""
         reached = np.flatnonzero(self.scores >= score)
         return int(self.rounds[reached[0]]) if reached.size else None
-
-
-def federated_round(
-    graphdef: nnx.GraphDef,
-    params: Params,
-    x: jax.Array,
-    y: jax.Array,
-    rows: jax.Array,
-    sizes: jax.Array,
-    key: jax.Array,
-    *,
-    optimizer: optax.GradientTransformation,
-    local_steps: int,
-    batch_share: float,
-    batch_size: int,
-) -> Params:
-    """Train every client from the same parameters, and average: a kernel.
-
-    All clients at once, under `vmap`: shard `rows` and `sizes` over their first axis,
-    and each device trains its part. A step takes `batch_size` samples of each client,
-    of which the first `ceil(batch_share * sizes)` count.
-
-    Args:
-        graphdef: Static part of the model.
-        params: Parameters that all start from.
-        x: All samples, `[n, ...]`.
-        y: Their classes, `[n]`.
-        rows: Each client's samples, `[C, R]`; entries from its size on are not read.
-        sizes: How many it has, `[C]`. Clients without any have no weight.
-        key: Of the minibatches.
-        optimizer: Of the clients; its state begins anew in each round.
-        local_steps: Steps of each client.
-        batch_share: Share of a client's samples in a minibatch, a Python number: .3 is
-            taken for 3/10 exactly.
-        batch_size: The largest client's, at least.
-
-    Returns:
-        The mean of the clients' parameters, weighted by their sizes.
-
-    References:
-        McMahan, Moore, Ramage, Hampson and Agüera y Arcas, Communication-efficient
-        learning of deep networks from decentralized data, AISTATS 2017, Algorithm 1.
-    """
-    x, y, rows, sizes = (jnp.asarray(array) for array in (x, y, rows, sizes))
-    share = _as_fraction(batch_share)
-
-    def loss(params: Params, at: jax.Array, weights: jax.Array) -> jax.Array:
-        scores = nnx.merge(graphdef, params)(x[at])
-        losses = optax.softmax_cross_entropy_with_integer_labels(scores, y[at])
-        return jnp.sum(weights * losses)
-
-    def client(own: jax.Array, size: jax.Array, key: jax.Array) -> Params:
-        counted = jnp.minimum(_share_of(share, size), batch_size)
-        weights = (jnp.arange(batch_size) < counted) / jnp.maximum(counted, 1)
-
-        def step(i: jax.Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
-            params, state = carry
-            drawn = jax.random.randint(
-                jax.random.fold_in(key, i), (batch_size,), 0, jnp.maximum(size, 1)
-            )
-            gradient = jax.grad(loss)(params, own[drawn], weights)
-            updates, state = optimizer.update(gradient, state, params)
-            return optax.apply_updates(params, updates), state
-
-        begin = params, optimizer.init(params)
-        return jax.lax.fori_loop(0, local_steps, step, begin)[0]
-
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(sizes)))
-    trained = jax.vmap(client)(rows, sizes, keys)
-    weights = sizes / jnp.sum(sizes)
-    mean = functools.partial(jnp.tensordot, weights, axes=1, precision="highest")
-    return jax.tree.map(mean, trained)
 
 
 _round = jax.jit(
@@ -152,6 +84,7 @@ def fed_avg(
     optimizer: optax.GradientTransformation | None = None,
     server: optax.GradientTransformation | None = None,
     clients_per_round: int | None = None,
+    targets: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     evaluate: Callable[[Params], float] | None = None,
     evaluate_every: int = 1,
     mesh: jax.sharding.Mesh | None = None,
@@ -184,6 +117,9 @@ def fed_avg(
             over the rounds, so that it may have a schedule, or momentum. The mean
             itself if None.
         clients_per_round: Number of clients in a round, drawn at random; all if None.
+        targets: Validation examples `[m, ...]` and their classes `[m]`, by which to
+            value the clients; None values none. Needs `server=None`. Costs two backward
+            passes over them in each round, and two forward ones for each client.
         evaluate: From parameters to a score, larger is better; none if None.
         evaluate_every: Rounds between two evaluations; the last is always evaluated.
         mesh: Devices that share the clients, as `make_mesh` returns them, or None.
@@ -194,7 +130,14 @@ def fed_avg(
         progress: Whether to show a bar.
 
     Returns:
-        The parameters, and the scores by rounds.
+        The parameters, the scores by rounds, and with targets the value of each client
+        in nats. In a round the clients share in the fall of a target's loss from the
+        old parameters to their mean: each gets the derivative along its own update,
+        times its weight, averaged over the way (Aumann and Shapley). The shares sum to
+        the fall, and for losses that are quadratic on the way they are the Shapley
+        values of the round's game, in which an absent client leaves its part of the
+        update out. Values are their sums over rounds, of which a client without a part
+        gets nothing: those of this run.
 
     Raises:
         TypeError: If a count is no whole number.
@@ -204,7 +147,10 @@ def fed_avg(
 
     References:
         McMahan et al., AISTATS 2017; with `server`: Reddi et al., Adaptive Federated
-        Optimization, ICLR 2021, Algorithm 1.
+        Optimization, ICLR 2021, Algorithm 1. With `targets`: R. J. Aumann and L. S.
+        Shapley, Values of non-atomic games, Princeton 1974; the game of each round is
+        that of T. Wang, J. Rausch, C. Zhang, R. Jia and D. Song, A principled approach
+        to data valuation for federated learning, 2020, section 3.
     """
     samples, labels, owner = (
         np.asarray(as_array(name, value))
@@ -222,8 +168,10 @@ def fed_avg(
         check_count(name, count)
     if not 0 < batch_share <= 1:
         raise ValueError(f"batch_share must lie in (0, 1], got {batch_share}")
-    rows, sizes = _client_rows(owner)
+    names, rows, sizes = _client_rows(owner)
     check_classes(graphdef, params, samples, labels)
+    judged = None if targets is None else _targets(graphdef, params, targets, server)
+    fallen = np.zeros((len(sizes), 0 if judged is None else len(judged[1])))
     taken = len(sizes)
     if clients_per_round is not None:
         taken = check_count("clients_per_round", clients_per_round)
@@ -239,7 +187,7 @@ def fed_avg(
         local_steps=local_steps,
         batch_share=batch_share,
         batch_size=_rounded(
-            math.ceil(_as_fraction(batch_share) * int(sizes.max())), _LANES
+            math.ceil(as_fraction(batch_share) * int(sizes.max())), _LANES
         ),
     )
     server = optax.sgd(1.0) if server is None else server
@@ -262,19 +210,28 @@ def fed_avg(
             ),
         }
         data = params, samples, labels, owner, jax.random.key_data(key)
+        data = data if judged is None else (*data, judged)
         saved = Checkpoints(checkpoint, run_digest(settings, *data))
-        begun, (params, state, scores) = saved.load((params, state, scores))
+        fresh = (params, state, scores), None if judged is None else fallen
+        begun, ((params, state, scores), kept) = saved.load(fresh)
+        fallen = fallen if kept is None else np.array(kept)
     data = replicate(
         (pad_rows(samples.astype(np.float32)), pad_rows(labels.astype(np.int32))), mesh
     )
-    params, state = replicate((params, state), mesh)
+    params, state, judged = replicate((params, state, judged), mesh)
+    everyone = chosen = np.arange(len(sizes))
     part = shard(_padded(rows, sizes, mesh), mesh)
     for i in track(range(begun, rounds), progress=progress, label="Rounds"):
         round_key = jax.random.fold_in(key, i)
         if taken < len(sizes):
-            chosen = np.asarray(jax.random.permutation(round_key, len(sizes)))[:taken]
+            chosen = np.asarray(jax.random.permutation(round_key, everyone))[:taken]
             part = shard(_padded(rows[chosen], sizes[chosen], mesh), mesh)
-        mean = step(params, *data, *part, jax.random.fold_in(round_key, 1))
+        mean = step(
+            params, *data, *part, jax.random.fold_in(round_key, 1), targets=judged
+        )
+        if judged is not None:
+            mean, fall = mean
+            fallen[chosen] += np.asarray(gather(fall), np.float64)[:taken]
         # The pseudo-gradient of Reddi et al.: descent by 1 leads to the clients' mean.
         backwards = jax.tree.map(jnp.subtract, params, mean)
         updates, state = server.update(backwards, state, params)
@@ -284,12 +241,58 @@ def fed_avg(
             if evaluate is not None:
                 scores[i] = evaluate(gather(params))
             if saved is not None:
-                saved.save(i + 1, gather((params, state)) + (scores,))
+                shares = None if judged is None else fallen
+                saved.save(i + 1, (gather((params, state)) + (scores,), shares))
     counted = np.arange(1, rounds + 1)
     done = np.flatnonzero((counted % evaluate_every == 0) | (counted == rounds))
     if evaluate is None:
         done = done[:0]
-    return FederatedRun(params=gather(params), rounds=done + 1, scores=scores[done])
+    return FederatedRun(
+        params=gather(params),
+        rounds=done + 1,
+        scores=scores[done],
+        values=None if judged is None else _values(fallen, names, rounds),
+    )
+
+
+def _targets(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    targets: tuple[npt.ArrayLike, npt.ArrayLike],
+    server: optax.GradientTransformation | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Check targets, and that the mean of clients' updates is the server's."""
+    if server is not None:
+        raise ValueError(
+            "targets must be None with a server optimizer, whose updates have parts of "
+            f"earlier rounds in them, got {server!r}"
+        )
+    if not isinstance(targets, tuple) or len(targets) != 2:
+        raise TypeError(f"targets must be a pair (x_val, y_val), got {type(targets)}")
+    x, y = (np.asarray(as_array("targets", part)) for part in targets)
+    check_same_length("targets[0]", x, "targets[1]", y)
+    check_finite("targets[0]", x)
+    if not len(y):
+        raise ValueError("targets must have an example, got none")
+    check_classes(graphdef, params, x, y)
+    return x.astype(np.float32), y.astype(np.int32)
+
+
+def _values(fallen: np.ndarray, names: np.ndarray, rounds: int) -> Values:
+    """Return the clients' values from their shares by target, `[C, m]`."""
+    mean = fallen.mean(axis=1)
+    if not np.isfinite(mean).all():
+        raise ValueError(
+            "targets must have finite losses along the rounds, but those of some are "
+            "NaN or infinite: lower the learning rate of optimizer"
+        )
+    return Values(
+        values=jnp.asarray(mean, jnp.float32),
+        m2=jnp.asarray(((fallen - mean[:, None]) ** 2).sum(1), jnp.float32),
+        count=jnp.asarray(fallen.shape[1], jnp.int32),
+        method=f"fed_avg(rounds={rounds})",
+        index=tuple(names.tolist()),
+    )
 
 
 def _programs(
@@ -312,30 +315,12 @@ def _programs(
     return [loss, *map(update, optimizers)]
 
 
-def _as_fraction(share: float) -> Fraction:
-    """Return the fraction that a share was meant to be: 3/10 for .3."""
-    return max(Fraction(str(share)).limit_denominator(_FINEST), Fraction(1, _FINEST))
-
-
-def _share_of(share: Fraction, size: jax.Array) -> jax.Array:
-    """Return how many of a client's samples are a share of them, rounded up: exactly.
-
-    Rounded floats would take 7 for .3 of 20. Their guess is off by one at most; the
-    error is a small number, which 32 bits hold though the products wrap around.
-    """
-    guess = jnp.ceil(float(share) * size).astype(jnp.int32)
-    top, bottom = jnp.int32(share.numerator), jnp.int32(share.denominator)
-    above = bottom * guess - top * size.astype(jnp.int32)
-    return guess + (above < 0) - (above >= bottom)
-
-
-_FINEST = 1 << 28
 _SGD = optax.sgd(0.1)
 _LANES = 4  # clients, and samples of a minibatch, are padded to multiples of this
 
 
-def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each client's samples, `[C, R]` padded with 0, and how many it has."""
+def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the clients' numbers `[C]`, samples `[C, R]`, padded with 0, and sizes."""
     if clients.ndim != 1 or clients.dtype.kind not in "iu":
         raise ValueError(f"clients must be whole numbers [n], got {clients.dtype}")
     if clients.size and clients.min() < -1:
@@ -344,11 +329,11 @@ def _client_rows(clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = order[clients[order] >= 0]
     if not len(order):
         raise ValueError("clients must have a sample that is not left out")
-    sizes = np.bincount(np.unique(clients[order], return_inverse=True)[1])
+    names, sizes = np.unique(clients[order], return_counts=True)
     rows = np.zeros((len(sizes), sizes.max()), np.int32)
     # Row-major assignment fills the clients in the order of the sorted samples.
     rows[np.arange(sizes.max()) < sizes[:, None]] = order
-    return rows, sizes.astype(np.int32)
+    return names, rows, sizes.astype(np.int32)
 
 
 def _padded(
