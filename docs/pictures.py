@@ -283,6 +283,13 @@ def owners() -> None:
     ax.set(xlabel="Shapley value in accuracy")
 
 
+def datasets() -> None:
+    """Owners that send one vector each, and the purchase."""
+    values = run("docs/owners.md", 6)["datasets"]
+    _, ax = plt.subplots(figsize=(6.4, 2.4))
+    values.plot(ax)
+
+
 def private_values() -> None:
     """Values with noise beside exact ones."""
     found = run("docs/private-values.md", 2)
@@ -444,6 +451,7 @@ PICTURES = {
     "filtering.svg": filtering,
     "market.svg": market,
     "owners.svg": owners,
+    "datasets.svg": datasets,
     "private-values.svg": private_values,
     "speed.svg": speed,
     "accuracy.svg": accuracy,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _market_rank, _market_value
+from . import _market_datasets, _market_rank, _market_value
 from ._checks import recorded
 from ._market_data import (
     agreed,
@@ -70,6 +70,7 @@ def add(commands: Commands[Parser]) -> None:
     add_answer(actions).set_defaults(run=_answer)
     _market_rank.add(actions)
     _market_value.add(actions)
+    _market_datasets.add(actions)
 
 
 def _request(args: argparse.Namespace) -> None:

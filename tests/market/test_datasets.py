@@ -442,3 +442,18 @@ def test_groups_are_joined_by_chains():
     none = market.value_datasets(vectors, [1.0, 1.0], parallel=0.96)
     assert none.groups == ()
     np.testing.assert_array_equal(none.by_group, none.shapley)
+
+
+def test_a_picture_shows_values_and_the_purchase():
+    vectors, target = draw(n=3)
+    result = market.value_datasets(vectors, target, owners=["a", "b$", "c"], budget=1)
+    ax = result.plot()
+    order = np.argsort(result.shapley)
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in ax.patches], result.shapley[order]
+    )
+    full = [bar.get_facecolor()[3] > 0 for bar in ax.patches]
+    assert full == result.bought[order].tolist()
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == [["a", r"b\$", "c"][i] for i in order]
+    assert result.plot(ax) is ax

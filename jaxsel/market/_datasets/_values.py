@@ -10,6 +10,7 @@ import numpy as np
 from jaxsel._inputs.show import SHOWN, show_pairs
 
 if TYPE_CHECKING:
+    import matplotlib.axes
     import pandas as pd
 
 _REPR = 300  # characters
@@ -142,6 +143,40 @@ class DatasetValues:
         }
         names = [self.owners[i] for i in order]
         return pd.DataFrame(known, index=pd.Index(names, name="owner"))
+
+    def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
+        """Draw Shapley values with standard errors; owners that are bought are full.
+
+        Args:
+            ax: Axes to draw on; made if None.
+
+        Returns:
+            The axes.
+        """
+        from jaxsel.report import COLORS, new_figure, style
+
+        order = np.argsort(self.shapley, kind="stable")
+        if ax is None:
+            with style():
+                ax = new_figure(6.4, 0.3 * len(self) + 1.1, shown=True).subplots()
+        with style():
+            rows = np.arange(len(self))
+            faces = [COLORS[0] if self.bought[i] else "none" for i in order]
+            error = None if self.stderr is None else self.stderr[order]
+            ax.barh(
+                rows,
+                self.shapley[order],
+                xerr=error,
+                height=0.6,
+                color=faces,
+                edgecolor=COLORS[0],
+                error_kw={"lw": 1},
+            )
+            names = [str(self.owners[i])[:24].replace("$", r"\$") for i in order]
+            ax.set_yticks(rows, names)
+            ax.set_xlabel("Shapley value, share of the target matched; full: bought")
+            ax.grid(visible=False, axis="y")
+        return ax
 
     def _repr_html_(self) -> str:
         from jaxsel._results.html import table_html
