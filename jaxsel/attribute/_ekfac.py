@@ -79,7 +79,7 @@ class Ekfac:
 
         def of_row(row: jax.Array) -> jax.Array:
             parts = self.layers.matrices(self.unravel(row))
-            parts = [of_block(*each) for each in zip(self.blocks, parts, strict=True)]
+            parts = [of_block(*pair) for pair in zip(self.blocks, parts, strict=True)]
             return row * scale + ravel_pytree(self.layers.tree(parts))[0]
 
         return jax.vmap(of_row)(rows)

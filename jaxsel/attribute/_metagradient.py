@@ -223,12 +223,12 @@ def metagradient(
             "learning rate, or differentiate in x64 mode"
         )
     name = name_of_output(output)
-    at = f", drops={drops} of {drop_share:g}" if drops else ""
+    places = f", drops={drops} of {drop_share:g}" if drops else ""
     return over_seeds(
         np.asarray(scores, np.float64),
         reduce=reduce,
         dtype=samples.x.dtype,
-        method=f"metagradient(output={name}, runs={seeds}{at})",
+        method=f"metagradient(output={name}, runs={seeds}{places})",
         index=samples.row_labels,
     )
 

@@ -218,7 +218,7 @@ class _Permutations:
                 yield Part(0, None, ahead=walk.share(sizes), begun=walk.arrays)
         # Behind its end utilities are NaN, or left from the last block: no gain.
         kept = (np.arange(n) < walk.ended[:, None]) & (weights > 0)
-        gained = np.where(kept, np.diff(walk.found, axis=1), 0.0) * weights
+        gained = np.where(kept, np.diff(walk.utilities, axis=1), 0.0) * weights
         places = np.asarray(ranks)[:many]
         rows = np.take_along_axis(gained, places, axis=1)
         yield Part(many, moments(rows))

@@ -18,7 +18,7 @@ from ._evaluator import Evaluator
 from ._sampling import prefix_masks
 
 _PARAMS = PART + "params_"
-_SAVED = ("found", "ended", "lanes", "at", "block", "rows")
+_SAVED = ("utilities", "ended", "lanes", "size", "block", "rows")
 
 
 @dataclasses.dataclass
@@ -30,20 +30,20 @@ class Walk:
     would be one more program to compile. A permutation's result does not depend on it.
 
     Attributes:
-        found: The utility by size, `[count, n + 1]`, NaN where not computed.
+        utilities: The utility by size, `[count, n + 1]`, NaN where not computed.
         ended: The size at which each permutation ended, `[count]`, n if it did not.
         lanes: Which permutation is in each lane, -1 for none.
-        at: The next size.
+        size: The next size.
         block: How many sizes a call has.
         rows: Coalitions of a call.
         params: Of the models of the last call, or None.
         origin: In which row of these each lane's largest prefix is.
     """
 
-    found: np.ndarray
+    utilities: np.ndarray
     ended: np.ndarray
     lanes: np.ndarray
-    at: int
+    size: int
     block: int
     rows: int
     params: Any = None
@@ -77,13 +77,13 @@ class Walk:
 
     def done(self, sizes: tuple[int, int]) -> bool:
         """Return whether all have ended, or the largest prefix wanted is known."""
-        return self.at > sizes[1] or not (self.lanes >= 0).any()
+        return self.size > sizes[1] or not (self.lanes >= 0).any()
 
     def share(self, sizes: tuple[int, int]) -> float:
         """Return how many permutations the work done so far amounts to, about."""
         active = int((self.lanes >= 0).sum())
-        passed = (self.at - sizes[0]) / (sizes[1] - sizes[0] + 1)
-        return len(self.found) - active + active * passed
+        passed = (self.size - sizes[0]) / (sizes[1] - sizes[0] + 1)
+        return len(self.utilities) - active + active * passed
 
     def advance(
         self,
@@ -103,23 +103,30 @@ class Walk:
             tolerance: See `tmc_shapley`; 0 for no truncation.
             patience: See `tmc_shapley`.
         """
-        found, lanes, at, block = self.found, self.lanes, self.at, self.block
+        utilities, lanes, size, block = (
+            self.utilities,
+            self.lanes,
+            self.size,
+            self.block,
+        )
         like = None
         if self.origin is not None:
             like = self.params, np.repeat(self.origin, block)
         last = sizes[1]
-        masks = prefix_masks(ranks, lanes, at, last, block=block)
+        masks = prefix_masks(ranks, lanes, size, last, block=block)
         values, self.params = work.evaluate(masks, like)
         active = np.flatnonzero(lanes >= 0)
-        until = min(at + block, last + 1)
+        until = min(size + block, last + 1)
         now = lanes[active]
-        found[now, at:until] = values.reshape(len(lanes), block)[active, : until - at]
+        utilities[now, size:until] = values.reshape(len(lanes), block)[
+            active, : until - size
+        ]
         if tolerance:
             # A run may have begun in earlier blocks, up to patience - 1 sizes ago.
-            since = max(sizes[0], at - patience + 1)
-            full = found[0, -1]
-            near = np.abs(full - found[now, since:until])
-            near = near <= tolerance * abs(full - found[0, 0])
+            since = max(sizes[0], size - patience + 1)
+            full = utilities[0, -1]
+            near = np.abs(full - utilities[now, since:until])
+            near = near <= tolerance * abs(full - utilities[0, 0])
             steps = _first_run(near, patience)
             self.ended[now] = np.where(steps >= 0, since + steps, work.n)
             lanes[active[steps >= 0]] = -1
@@ -131,7 +138,7 @@ class Walk:
             places = np.pad(alive, (0, width - len(alive)))
             lanes = np.pad(lanes[alive], (0, width - len(alive)), constant_values=-1)
         self.lanes, self.origin = lanes, places * block + block - 1
-        self.at, self.block = at + block, self.rows // len(lanes)
+        self.size, self.block = size + block, self.rows // len(lanes)
 
     def arrays(self) -> State:
         """Return the state `restored` resumes from; {} if models can't be saved."""
@@ -157,7 +164,7 @@ class Walk:
         # Of another batch size or number of samples: taken anew, all of them.
         if (
             not saved
-            or saved["found"].shape != self.found.shape
+            or saved["utilities"].shape != self.utilities.shape
             or int(saved["rows"]) != self.rows
             or structure.num_leaves != len(leaves)
         ):

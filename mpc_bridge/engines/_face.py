@@ -93,7 +93,7 @@ class Count:
 
     def __sub__(self, other: Count) -> Count:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Count(*(mine - theirs for mine, theirs in pairs))
+        return Count(*(after - before for after, before in pairs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

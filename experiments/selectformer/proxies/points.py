@@ -179,9 +179,9 @@ def candidates(
             "1 layer d=16": paper(1, heads, 16),
             **{name: paper(3, heads, 16, name) for name in _ABLATIONS},
         }
-        made = {n: Candidate(spec=s, training=training) for n, s in specs.items()}
-        return made | {
-            f"{name}, {width}": dataclasses.replace(made[width], **options)
+        by_name = {n: Candidate(spec=s, training=training) for n, s in specs.items()}
+        return by_name | {
+            f"{name}, {width}": dataclasses.replace(by_name[width], **options)
             for name, options in _OPTIONS.items()
             for width in ("d=2", "d=16")
         }

@@ -58,11 +58,11 @@ def head_of(chunk: bytes) -> bytes:
     return chunk[: _behind(chunk, offset + 1)]
 
 
-def _behind(data: bytes, at: int) -> int:
+def _behind(data: bytes, place: int) -> int:
     """Return the place behind a number of variable length."""
-    while data[at] & 0x80:
-        at += 1
-    return at + 1
+    while data[place] & 0x80:
+        place += 1
+    return place + 1
 
 
 _CONTENT = 3 << 3 | 2  # tag of the third field, bytes

@@ -123,14 +123,14 @@ class Tunnel:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        own = self._addresses[rank] if listen is None else _address(listen)
+        address = self._addresses[rank] if listen is None else _address(listen)
         try:
-            self._call(self._open(*own))
+            self._call(self._open(*address))
         except OSError as error:
             self.close()
             text = error.strerror or str(error)
             raise SessionError(
-                f"this party can't listen at {own[0]}:{own[1]}: {text}"
+                f"this party can't listen at {address[0]}:{address[1]}: {text}"
             ) from None
 
     def __enter__(self) -> Tunnel:
