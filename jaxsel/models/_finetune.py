@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 from collections.abc import Callable
@@ -23,10 +22,12 @@ from jaxsel._inputs.checks import (
     check_positive,
     check_same_length,
 )
+from jaxsel._results.types import Values
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._runs.progress import track
 
-from ._fit import Params, is_half
+from ._finetune_steps import Loss, Schedule, optimizer_of, run_block, schedule_of
+from ._fit import Params, Recorder, is_half
 
 _BLOCK = 16  # steps between two looks of the host
 
@@ -40,20 +41,17 @@ class FineTuned:
         losses: `[steps]`: the mean loss of each step's examples, before the step.
         steps: How many steps were done.
         stopped: Why it stopped early, or None if it ran to the end.
+        values: With `recorder`, the values of the examples in this run; else None.
     """
 
     params: Params
     losses: np.ndarray
     steps: int
     stopped: str | None
+    values: Values | None = None
 
     def __repr__(self) -> str:
         return f"FineTuned({self.steps} steps, stopped={self.stopped!r})"
-
-
-Loss = Callable[[Params, Any, Any], jax.Array]
-"""From parameters, inputs and targets of some examples to their mean loss. Hashable, as
-a frozen dataclass is: equal losses share a compiled program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,96 +67,6 @@ class CrossEntropy:
     def __call__(self, params: Params, inputs: Any, y: jax.Array) -> jax.Array:
         scores = nnx.merge(self.graphdef, params)(inputs).astype(jnp.float32)
         return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
-
-
-@functools.partial(
-    jax.jit, static_argnames=("loss", "decay", "half"), donate_argnames="state"
-)
-def _run(
-    loss: Loss,
-    params: Params,
-    state: Any,
-    inputs: Any,
-    y: Any,
-    count: jax.Array,
-    recipe: dict[str, float],
-    *,
-    decay: str,
-    half: bool,
-) -> tuple[Params, Any, jax.Array, jax.Array, jax.Array]:
-    """Do `count` steps of a block of examples, `[block, accumulate, m, ...]`.
-
-    Returns:
-        Parameters, optimiser state, the block's losses, how many steps were done, and
-        whether the last one was finite: after one that isn't, it stops.
-    """
-    optimizer = _optimizer(recipe, decay)
-
-    block, accumulate = jax.tree.leaves(y)[0].shape[:2]
-
-    def value(params: Params, inputs: Any, y: Any) -> jax.Array:
-        if half:
-            params, inputs = jax.tree.map(_halve, (params, inputs))
-        return loss(params, inputs, y).astype(jnp.float32)
-
-    def gradient(params: Params, batch: Any) -> tuple[jax.Array, Params]:
-        """Return loss and gradient of one step, averaged over its parts."""
-        if accumulate == 1:
-            part = jax.tree.map(lambda a: a[0], batch)
-            return jax.value_and_grad(value)(params, *part)
-
-        def add(total: Any, part: Any) -> tuple[Any, None]:
-            loss_and_gradient = jax.value_and_grad(value)(params, *part)
-            return jax.tree.map(jnp.add, total, loss_and_gradient), None
-
-        zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
-        total, _ = jax.lax.scan(add, zero, batch)
-        return jax.tree.map(lambda a: a / accumulate, total)
-
-    def step(carry: Any) -> Any:
-        i, _, params, state, losses = carry
-        value, grads = gradient(params, jax.tree.map(lambda a: a[i], (inputs, y)))
-        updates, state = optimizer.update(grads, state, params)
-        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(grads))
-        return (
-            i + 1,
-            finite,
-            optax.apply_updates(params, updates),
-            state,
-            losses.at[i].set(value),
-        )
-
-    def go_on(carry: Any) -> jax.Array:
-        return (carry[0] < count) & carry[1]
-
-    losses = jnp.full(block, jnp.nan)
-    start = jnp.int32(0), jnp.array(True), params, state, losses
-    done, finite, params, state, losses = jax.lax.while_loop(go_on, step, start)
-    return params, state, losses, done, finite
-
-
-def _optimizer(recipe: dict[str, float], decay: str) -> optax.GradientTransformation:
-    def rate(i: jax.typing.ArrayLike) -> jax.Array:
-        i = jnp.asarray(i)
-        warmup, steps = recipe["warmup"], recipe["steps"]
-        remaining = (steps - i) / jnp.maximum(steps - warmup, 1)
-        if decay == "cosine":
-            remaining = 0.5 - 0.5 * jnp.cos(jnp.pi * remaining)
-        up = (i + 1) / jnp.maximum(warmup, 1)
-        return recipe["learning_rate"] * jnp.where(i < warmup, up, remaining)
-
-    def is_matrix(params: Params) -> Any:
-        return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-
-    return optax.chain(
-        optax.clip_by_global_norm(recipe["clip"]),
-        optax.adamw(rate, weight_decay=recipe["weight_decay"], mask=is_matrix),
-    )
-
-
-def _halve(leaf: jax.Array) -> jax.Array:
-    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(jnp.bfloat16) if is_float else leaf
 
 
 def finetune(
@@ -180,6 +88,7 @@ def finetune(
     compute_dtype: npt.DTypeLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 128,
+    recorder: Callable[[Schedule], Recorder] | None = None,
     progress: bool = False,
 ) -> FineTuned:
     """Fine-tune a classifier with AdamW.
@@ -211,6 +120,10 @@ def finetune(
         checkpoint: Folder where orbax saves the state. A killed run resumes from it and
             produces identical results; another model, data or settings are refused.
         checkpoint_every: Steps between two checkpoints, rounded up to a multiple of 16.
+        recorder: None, or a function of the learning rate's schedule that returns an
+            `attribute.InRun` with the cross-entropy of one example `(inputs, y)` as
+            loss, all n examples, and `attribute.Adam(schedule)`. Its gradient takes the
+            place of the loss's own. In float32, without `accumulate`.
         progress: Show a bar.
 
     Raises:
@@ -247,6 +160,7 @@ def finetune(
         compute_dtype=compute_dtype,
         checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
+        recorder=recorder,
         progress=progress,
     )
 
@@ -270,6 +184,7 @@ def minimise(
     compute_dtype: npt.DTypeLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 128,
+    recorder: Callable[[Schedule], Recorder] | None = None,
     run_tag: str = "",
     progress: bool = False,
 ) -> FineTuned:
@@ -293,6 +208,7 @@ def minimise(
         compute_dtype: As for `finetune`.
         checkpoint: A folder for orbax.
         checkpoint_every: Steps between two checkpoints.
+        recorder: As for `finetune`.
         run_tag: Distinguishes this loss from others, so that a checkpoint fits its run.
         progress: Show a bar.
 
@@ -314,9 +230,18 @@ def minimise(
         "clip": check_positive("clip", clip),
     }
     half = is_half(compute_dtype)
+    recording = None
+    if recorder is not None:
+        if accumulate != 1 or (half and compute_dtype is not None):
+            raise ValueError(
+                "recorder needs accumulate=1 and float32, got "
+                f"accumulate={accumulate}, compute_dtype={compute_dtype}"
+            )
+        half, recording = False, recorder(schedule_of(recipe, decay))
     state = {
         "params": params,
-        "optimizer": _optimizer(recipe, decay).init(params),
+        "optimizer": optimizer_of(recipe, decay).init(params),
+        "recorded": None if recording is None else recording.init(params),
         "losses": np.full(steps, np.nan, np.float32),
         "best": params,
         "lowest": np.float32(np.inf),
@@ -329,6 +254,10 @@ def minimise(
             "run_tag": run_tag,
             "loss": program_digest(loss, params, *first_batch),
         }
+        if recording is not None:
+            whole = params, state["optimizer"], first_batch, np.zeros(parts[1], int)
+            step = recording.step
+            settings["recorder"] = program_digest(step, state["recorded"], *whole)
         order = jax.random.key_data(key)
         saved = Checkpoints(checkpoint, run_digest(settings, params, inputs, y, order))
         start, state = saved.load(state)
@@ -342,15 +271,18 @@ def minimise(
             lambda a, rows=rows: a[rows].reshape(_BLOCK, *parts, *a.shape[1:]),
             (inputs, y),
         )
-        *trained, losses, done, finite = _run(
+        *trained, losses, done, finite = run_block(
             loss,
             state["params"],
             state["optimizer"],
             *batches,
             count,
             recipe,
+            rows=rows.reshape(_BLOCK, batch_size),
+            recorded=state["recorded"],
             decay=decay,
             half=half,
+            recorder=recording,
         )
         done = int(done)
         state["losses"][first : first + done] = np.asarray(losses)[:done]
@@ -363,7 +295,7 @@ def minimise(
                 stopped=f"loss or gradient of step {done} is not finite; parameters "
                 "are the best so far",
             )
-        state["params"], state["optimizer"] = trained
+        state["params"], state["optimizer"], state["recorded"] = trained
         mean = state["losses"][first : first + count].mean()
         if mean < state["lowest"]:
             state |= {"best": state["params"], "lowest": mean}
@@ -371,7 +303,11 @@ def minimise(
         if saved is not None and (last or (first // _BLOCK + 1) % every == 0):
             saved.save(first + count, state)
     return FineTuned(
-        params=state["params"], losses=state["losses"], steps=steps, stopped=None
+        params=state["params"],
+        losses=state["losses"],
+        steps=steps,
+        stopped=None,
+        values=None if recording is None else recording.finish(state["recorded"]),
     )
 
 

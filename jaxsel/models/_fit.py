@@ -17,6 +17,7 @@ from jaxsel._inputs.checks import (
     check_same_length,
 )
 from jaxsel._inputs.chunk import chunk_slices, take_rows
+from jaxsel._results.types import Values
 from jaxsel._runs.draws import drawer
 
 Params = Any
@@ -50,6 +51,10 @@ class Recorder(Protocol):
             examples: Examples and labels of the batch.
             rows: Their rows, `[batch]`.
         """
+        ...
+
+    def finish(self, state: Any) -> Values:
+        """Return the values of all samples, after the last step."""
         ...
 
 

@@ -1,5 +1,6 @@
 """Fine-tuning: its steps, its stops, and going on after a kill."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,10 +10,12 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 from waits import PATIENCE
 
+from jaxsel import attribute
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel.models import MLP, Classifier, EncoderConfig, Tokens, _finetune, finetune
 
@@ -108,9 +111,9 @@ def test_every_pass_sees_every_example():
 
 def test_one_program_for_all_sizes():
     run(steps=3)
-    programs = _finetune._run._cache_size()
+    programs = _finetune.run_block._cache_size()
     run(steps=37, inputs=X[:30], y=Y[:30], learning_rate=0.2, warmup=0, clip=2.0)
-    assert _finetune._run._cache_size() == programs
+    assert _finetune.run_block._cache_size() == programs
 
 
 @pytest.mark.left_out
@@ -213,6 +216,69 @@ def test_goes_on_after_a_kill(tmp_path):
     for change in ({"steps": 101}, {"key": jax.random.key(4)}, {"inputs": X + 1}):
         with pytest.raises(ValueError, match="holds a run with other data"):
             run(**({"steps": 100, "checkpoint": folder} | change))
+
+
+def cross_entropy(params, example):
+    x, y = example
+    return optax.softmax_cross_entropy_with_integer_labels(
+        nnx.merge(GRAPHDEF, params)(x[None])[0], y
+    )
+
+
+def recorded(schedule, targets=(X[:3], Y[:3])):
+    rule = attribute.Adam(schedule)
+    return attribute.InRun(cross_entropy, targets, len(X), optimizer=rule)
+
+
+def test_values_are_those_of_a_loop():
+    """Also across the end of a block, and without an effect on the parameters."""
+    tuned = run(steps=20, recorder=recorded, warmup=0.2)
+
+    def schedule(i):
+        return 0.1 * jnp.where(i < 4, (i + 1) / 4, (20 - i) / 16)
+
+    recorder, order = recorded(schedule), _finetune._Order(KEY, len(X))
+    matrices = lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.adamw(schedule, weight_decay=0.01, mask=matrices),
+    )
+    params, state, sums = START, optimizer.init(START), recorder.init(START)
+    for i in range(20):
+        rows = order.rows(8 * i, 8)
+        batch = X[rows], Y[rows]
+        gradient, sums = recorder.step(sums, params, state, batch, jnp.asarray(rows))
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    expected = recorder.finish(sums)
+    np.testing.assert_allclose(tuned.values.values, expected.values, atol=1e-5)
+    np.testing.assert_allclose(tuned.values.m2, expected.m2, atol=1e-4)
+    assert tuned.values.method == expected.method
+    plain = run(steps=20, warmup=0.2)
+    assert plain.values is None
+    assert_equal(tuned.params, plain.params, atol=1e-5)
+    np.testing.assert_allclose(tuned.losses, plain.losses, atol=1e-5)
+
+
+def test_values_go_on_after_a_kill(tmp_path, monkeypatch):
+    options = {"steps": 40, "recorder": recorded}
+    whole = run(**options)
+    options |= {"checkpoint": tmp_path / "run", "checkpoint_every": 16}
+    save = Checkpoints.save
+
+    def killed(self, step, state):
+        save(self, step, state)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(**options)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    others = functools.partial(recorded, targets=(X[:3] + 1, Y[:3]))
+    with pytest.raises(ValueError, match="choose another folder"):
+        run(**options | {"recorder": others})
+    again = run(**options)
+    np.testing.assert_array_equal(again.values.values, whole.values.values)
 
 
 @pytest.mark.left_out
@@ -341,6 +407,12 @@ def test_a_classifier_of_texts_learns():
         ({"decay": "step"}, ValueError, "decay must be one of"),
         ({"checkpoint_every": 0}, ValueError, "every must be at least 1"),
         ({"compute_dtype": "float16"}, ValueError, "must be float32 or bfloat16"),
+        ({"recorder": recorded, "accumulate": 2}, ValueError, "recorder needs"),
+        (
+            {"recorder": recorded, "compute_dtype": "bfloat16"},
+            ValueError,
+            "recorder needs accumulate=1 and float32",
+        ),
     ],
 )
 def test_refuses(change, error, message):
