@@ -25,3 +25,4 @@ from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as Trainin
 from ._registry import ATTRIBUTIONS as ATTRIBUTIONS
 from ._tracin import network_tracin as network_tracin, tracin_term as tracin_term
 from ._trak import trak as trak
+from ._tunix import TunixHooks as TunixHooks
