@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 from typing import Any, Literal
 
 import jax
@@ -21,6 +23,8 @@ from jaxsel._inputs.checks import (
     check_positive,
 )
 from jaxsel._results.types import Values
+from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
+from jaxsel._runs.progress import track
 
 from ._recipe import (
     Output,
@@ -129,6 +133,8 @@ def metagradient(
     reduce: Literal["mean"] | None = "mean",
     segments: int | None = None,
     chunk_size: int = 25,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
 ) -> Values:
     """Differentiate a network's outputs for targets by the weights of its samples.
 
@@ -163,6 +169,10 @@ def metagradient(
             of the number of steps next to its root, with which memory is least.
         chunk_size: Targets that go back through the run together; it changes speed and
             memory only.
+        checkpoint: Folder in which the derivatives so far are kept, after each run and
+            each drop: a killed call resumes from it; another recipe, data or settings
+            are refused.
+        progress: Show a bar.
 
     Returns:
         `Values`, `[n]` or `[t, n]`, in units of the output (nats of the loss): means
@@ -199,33 +209,42 @@ def metagradient(
     check_count("segments", segments, maximum=steps)
     kind = samples.x.dtype if samples.x.dtype == jnp.float64 else jnp.float32
     directions = jnp.full((1, t), 1 / t, kind) if reduce else jnp.eye(t, dtype=kind)
-    outputs, scores = _differentiate(
+    program: Any = functools.partial(
+        _differentiate,
         recipe,
-        samples.x,
-        samples.y,
-        _weights(weights, n, kind) * _kept(key, n, drops, drop_share).astype(kind),
-        samples.x_val,
-        samples.y_val,
-        directions,
-        key,
-        seeds=seeds,
         output=output,
         segments=segments,
         chunk_size=chunk_size,
     )
-    for run in range(seeds):
-        samples.check_finite(f"run {run}", outputs[run])
-    if not bool(jnp.isfinite(scores).all()):
-        raise ValueError(
-            "recipe must have a derivative, but that of its training is NaN or "
-            "infinite: the optimizer or the loss has none somewhere (Adam where a "
-            "gradient is 0: pass eps_root=1e-8), or it grew without bound: lower the "
-            "learning rate, or differentiate in x64 mode"
-        )
+    points = _weights(weights, n, kind) * _kept(key, n, drops, drop_share).astype(kind)
+    data = samples.x, samples.y, samples.x_val, samples.y_val, directions, key
+    scores = np.zeros((seeds, len(directions), n))
+    start, saved = 0, None
+    if checkpoint is not None:
+        code = program_digest(program, points[0], np.int32(0), *data)
+        arrays = points, *data[:-1], jax.random.key_data(key)
+        saved = Checkpoints(checkpoint, run_digest({"program": code}, *arrays))
+        start, scores = saved.load(scores)
+    for i in track(
+        range(start, seeds * len(points)), progress=progress, label="Derivatives"
+    ):
+        run, place = divmod(i, len(points))
+        outputs, derivative = program(points[place], np.int32(run), *data)
+        samples.check_finite(f"run {run}", outputs)
+        if not bool(jnp.isfinite(derivative).all()):
+            raise ValueError(
+                "recipe must have a derivative, but that of its training is NaN or "
+                "infinite: the optimizer or the loss has none somewhere (Adam where a "
+                "gradient is 0: pass eps_root=1e-8), or it grew without bound: lower "
+                "the learning rate, or differentiate in x64 mode"
+            )
+        scores[run] += np.asarray(derivative, np.float64) / len(points)
+        if saved is not None:
+            saved.save(i + 1, scores)
     name = name_of_output(output)
     places = f", drops={drops} of {drop_share:g}" if drops else ""
     return over_seeds(
-        np.asarray(scores, np.float64),
+        scores,
         reduce=reduce,
         dtype=samples.x.dtype,
         method=f"metagradient(output={name}, runs={seeds}{places})",
@@ -233,50 +252,37 @@ def metagradient(
     )
 
 
-@jit(static_argnames=("recipe", "seeds", "output", "segments", "chunk_size"))
+@jit(static_argnames=("recipe", "output", "segments", "chunk_size"))
 def _differentiate(
     recipe: Recipe,
+    weights: jax.Array,
+    run: jax.Array,
     x: jax.Array,
     y: jax.Array,
-    weights: jax.Array,
     x_val: jax.Array,
     y_val: jax.Array,
     directions: jax.Array,
     key: jax.Array,
     *,
-    seeds: int,
     output: Output,
     segments: int,
     chunk_size: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Differentiate at one row of weights `[m, n]` after the other, in each run.
-
-    Returns:
-        Outputs `[seeds, m, t]`, and the means of the derivatives, `[seeds, r, n]`.
-    """
-
-    def of_run(run: jax.Array) -> tuple[jax.Array, jax.Array]:
-        plan = recipe.plan(jax.random.fold_in(key, run), x)
-
-        def at(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return weight_derivative(
-                recipe,
-                plan,
-                x,
-                y,
-                weights,
-                x_val,
-                y_val,
-                directions,
-                output=output,
-                segments=segments,
-                chunk_size=chunk_size,
-            )
-
-        outputs, derivatives = jax.lax.map(at, weights)
-        return outputs, derivatives.mean(axis=0)
-
-    return jax.lax.map(of_run, jnp.arange(seeds))
+    """Return outputs `[t]` and derivatives `[r, n]` of a run at weights `[n]`."""
+    plan = recipe.plan(jax.random.fold_in(key, run), x)
+    return weight_derivative(
+        recipe,
+        plan,
+        x,
+        y,
+        weights,
+        x_val,
+        y_val,
+        directions,
+        output=output,
+        segments=segments,
+        chunk_size=chunk_size,
+    )
 
 
 def _near_root(steps: int) -> int:

@@ -106,6 +106,10 @@ class Recipe:
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs)
         check_count("batch_size", self.batch_size)
+        if not all(hasattr(self.optimizer, name) for name in ("init", "update")):
+            raise TypeError(
+                f"optimizer must be an optax transformation, got {self.optimizer!r}"
+            )
         if isinstance(self.model, tuple):
             if len(self.model) != 2 or not all(map(callable, self.model)):
                 raise TypeError(

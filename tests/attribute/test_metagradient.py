@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from jaxsel import attribute
+from jaxsel._runs.checkpoints import Checkpoints
 from jaxsel.attribute import _metagradient
 
 KEY = jax.random.key(0)
@@ -207,3 +208,34 @@ def test_raw_columns_that_diverge_are_refused():
     arrays = x * 1e4, x[:, 0], x_val * 1e4, x_val[:, 0]
     with pytest.raises(ValueError, match="run 0 has NaN or infinity: lower the"):
         attribute.metagradient(recipe, *arrays, key=KEY)
+
+
+def test_goes_on_after_a_kill(tmp_path, monkeypatch):
+    options = {"key": KEY, "seeds": 2, "drops": 2, "drop_share": 0.2, "reduce": None}
+    whole = attribute.metagradient(of(OPTIMIZERS["sgd"]), *cases.samples(), **options)
+    save, done = Checkpoints.save, []
+
+    def killed(self, step, state):
+        save(self, step, state)
+        done.append(step)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", killed)
+    options["checkpoint"] = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        attribute.metagradient(of(OPTIMIZERS["sgd"]), *cases.samples(), **options)
+    assert done == [1, 2, 3]
+    again = attribute.metagradient(of(OPTIMIZERS["sgd"]), *cases.samples(), **options)
+    assert done == [1, 2, 3, 4]
+    np.testing.assert_array_equal(again.values, whole.values)
+    np.testing.assert_array_equal(again.m2, whole.m2)
+    for change in ({"drop_share": 0.3}, {"key": jax.random.key(9)}):
+        with pytest.raises(ValueError, match="choose another folder"):
+            attribute.metagradient(
+                of(OPTIMIZERS["sgd"]), *cases.samples(), **options | change
+            )
+    with pytest.raises(ValueError, match="choose another folder"):
+        attribute.metagradient(
+            of(OPTIMIZERS["sgd"], epochs=5), *cases.samples(), **options
+        )

@@ -1,5 +1,7 @@
 """Recipes: their training is that of a plain loop, and bad models are refused."""
 
+import types
+
 import attribution_cases as cases
 import jax
 import jax.numpy as jnp
@@ -136,7 +138,12 @@ def test_models_with_more_than_parameters_are_refused(model, message):
     [
         ({"model": (cases.init,)}, TypeError, "model must be a pair"),
         ({"model": 3}, TypeError, "model must be"),
-        ({"optimizer": [1]}, TypeError, "optimizer must be hashable"),
+        ({"optimizer": "sgd"}, TypeError, "optimizer must be an optax transf"),
+        (
+            {"optimizer": types.SimpleNamespace(init=0, update=0)},
+            TypeError,
+            "optimizer must be hashable",
+        ),
         ({"loss": 3}, TypeError, "loss must be a function"),
         ({"epochs": 0}, ValueError, "epochs must be at least 1"),
         ({"batch_size": 2.5}, TypeError, "batch_size must be a whole number"),
