@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import _market_datasets, _market_rank, _market_value
+from . import _market_datasets, _market_rank, _market_sources, _market_value
 from ._checks import recorded
 from ._market_data import (
     agreed,
@@ -71,6 +71,7 @@ def add(commands: Commands[Parser]) -> None:
     _market_rank.add(actions)
     _market_value.add(actions)
     _market_datasets.add(actions)
+    _market_sources.add(actions)
 
 
 def _request(args: argparse.Namespace) -> None:
