@@ -107,7 +107,7 @@ def _read(args: argparse.Namespace) -> tuple[list[Any], Any, Any, list[Any] | No
             f"{args.table} has no column {listing(map(repr, missing))}; it has "
             f"{listing(map(repr, frame.columns))}"
         )
-    gaps = frame[asked].isna().any(axis=1).to_numpy()
+    gaps: Any = frame[asked].isna().any(axis=1)
     if gaps.any():
         raise ValueError(
             f"{args.table} must have no gaps in {listing(map(repr, asked))}, but row "
