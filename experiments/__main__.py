@@ -17,10 +17,10 @@ from jaxsel.cli import (
     write_report,
 )
 
+from ._kit.seeds import KINDS, Workers, lines_of_progress
 from .filter import command as filtering
 from .mycroft import command as mycroft
 from .secure import command as secure
-from .seeds import KINDS, Workers, lines_of_progress
 from .selectformer import command as selectformer
 from .selectformer.curve import command as selectformer_curve
 from .tour import command as tour

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments._kit.scenes.federation import KINDS
-from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
-from experiments._kit.scenes.thresholds import FILTERS, TRAINED
-from experiments._kit.words import listed, spread
-from experiments.claims import (
+from experiments._kit.claims import (
     claim_table,
     differs_table,
     matrix,
     tally,
     untested_table,
 )
-from experiments.values.judge import Claim
+from experiments._kit.judge import Claim
+from experiments._kit.scenes.federation import KINDS
+from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
+from experiments._kit.scenes.thresholds import FILTERS, TRAINED
+from experiments._kit.words import listed, spread
 from jaxsel.report import (
     COLORS,
     Chapter,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, BELOW, SeedTest, Stated, judge
-from experiments.values.judge import Claim
+from experiments._kit.claims import ABOVE, BELOW, SeedTest, Stated, judge
+from experiments._kit.judge import Claim
 
 from .measured import GOAL, LITTLE, NEAR, RULES, on_claims, on_ours
 from .run import Filtering

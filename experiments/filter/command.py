@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.seeds import one_thread_each
+from experiments._kit.seeds import one_thread_each
 from jaxsel.report import Report
 
 SEEDS = 5

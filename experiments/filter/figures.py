@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments._kit.judge import Claim
 from experiments._kit.words import spread
-from experiments.values.judge import Claim
 from jaxsel.report import Table
 
 from .best import BY, best

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.claims import Measured
+from experiments._kit.judge import gap
 from experiments._kit.words import standard_error
-from experiments.claims import Measured
-from experiments.values.judge import gap
 
 from .best import BY, best
 from .cases import NAMES, WAYS, Case, cases, scale, strong

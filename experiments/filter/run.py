@@ -15,7 +15,7 @@ import numpy as np
 from experiments._kit.scenes.federation import KINDS, FilterSizes
 from experiments._kit.scenes.thresholds import TRAINED, variant_seed
 from experiments._kit.scenes.trainer import Samples, images
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
 from jaxsel.data import load
 
 from . import writers

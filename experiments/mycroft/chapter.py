@@ -6,16 +6,16 @@ import dataclasses
 
 import numpy as np
 
-from experiments._kit.scenes.owner import CHECKPOINT, NAMES
-from experiments._kit.scenes.spoiling import SPOILT
-from experiments._kit.words import averaged, compared, listed, sentence
-from experiments.claims import (
+from experiments._kit.claims import (
     claim_table,
     differs_table,
     matrix,
     tally,
     untested_table,
 )
+from experiments._kit.scenes.owner import CHECKPOINT, NAMES
+from experiments._kit.scenes.spoiling import SPOILT
+from experiments._kit.words import averaged, compared, listed, sentence
 from jaxsel.report import Chapter, Heading, Table
 
 from . import paper

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, BELOW, SeedTest, Stated, judge
-from experiments.values.judge import Claim
+from experiments._kit.claims import ABOVE, BELOW, SeedTest, Stated, judge
+from experiments._kit.judge import Claim
 
 from . import paper
 from .measured import ENOUGH, LARGEST, NEAR, on_claims, on_ours

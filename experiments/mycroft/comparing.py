@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.claims import Measured
 from experiments._kit.words import standard_error
-from experiments.claims import Measured
 
 
 def compared(

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments._kit.claims import Measured
 from experiments._kit.scenes.owner import CHECKPOINT
 from experiments._kit.scenes.ranking import firsts
 from experiments._kit.scenes.spoiling import SPOILT
 from experiments._kit.scenes.trainer import Sizes
-from experiments.claims import Measured
 
 from . import paper
 from .choosing import PUBLISHED, SELECTORS, SPACES

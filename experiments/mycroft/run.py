@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments._kit.scenes.trainer import Samples, Sizes, images
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.values.data import shrink
 from jaxsel.data import load
 

@@ -15,14 +15,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.claims import ABOVE, BELOW, Measured, SeedTest, Stated, judge
+from experiments._kit.judge import Claim
 from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.starved import draw_starved
 from experiments._kit.scenes.trainer import Samples, Sizes, Trainer, images, take
-from experiments.claims import ABOVE, BELOW, Measured, SeedTest, Stated, judge
-from experiments.seeds import one_thread_each, stacked
-from experiments.store import remembered
+from experiments._kit.seeds import one_thread_each, stacked
+from experiments._kit.store import remembered
 from experiments.values.images import ENCODERS, FIRST
-from experiments.values.judge import Claim
 from jaxsel.data import load
 from jaxsel.models import cache_folder, image_features, prepare_model
 from jaxsel.retrieve import pseudo_labels, retrieve_nearest

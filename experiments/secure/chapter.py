@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments._kit.words import listed, spread
-from experiments.claims import (
+from experiments._kit.claims import (
     by_claim,
     claim_table,
     differs_table,
@@ -16,8 +15,9 @@ from experiments.claims import (
     tally,
     untested_table,
 )
+from experiments._kit.judge import FAILS, Claim
+from experiments._kit.words import listed, spread
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import FAILS, Claim
 from jaxsel.report import (
     COLORS,
     Chapter,

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments._kit.claims import Measured, SeedTest, Stated, judge
+from experiments._kit.judge import Claim, gap
 from experiments._kit.words import listed
-from experiments.claims import Measured, SeedTest, Stated, judge
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import Claim, gap
 
 from .paper import HOURS, LENGTHS, MPCFORMER, ONE_PHASE
 from .run import SecureCosts

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.seeds import stacked
-from experiments.store import remembered
+from experiments._kit.seeds import stacked
+from experiments._kit.store import remembered
 
 from .choice import RUNS, choose, installed
 from .measured import claimed

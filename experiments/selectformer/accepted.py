@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments._kit.claims import Measured
 from experiments._kit.words import standard_error
-from experiments.claims import Measured
 
 
 def where_accepted(

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from experiments._kit.seeds import at_once
 from experiments._kit.texts import read_texts
-from experiments.seeds import at_once
 from jaxsel.data import Dataset, load
 from jaxsel.models import Target
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.store import remembered
+from experiments._kit.store import remembered
 from jaxsel.data import Dataset, load
 from jaxsel.models import (
     Classifier,

@@ -13,9 +13,9 @@ from experiments._kit.scenes.federation import FilterSizes
 from experiments._kit.scenes.loss_figure import first_rounds, loss_figure
 from experiments._kit.scenes.thresholds import FILTERS, TRAINED, variant_seed
 from experiments._kit.scenes.trainer import images
+from experiments._kit.seeds import stacked
+from experiments._kit.store import remembered
 from experiments._kit.words import finding, spread
-from experiments.seeds import stacked
-from experiments.store import remembered
 from jaxsel._runs.progress import track
 from jaxsel.data import load
 from jaxsel.report import Chapter, Table

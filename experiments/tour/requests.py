@@ -15,9 +15,9 @@ from experiments._kit.scenes.ranking import appraise_owners, firsts
 from experiments._kit.scenes.spoiling import PERMUTED, spoilt
 from experiments._kit.scenes.starved import draw_starved
 from experiments._kit.scenes.trainer import Samples, Sizes, images
+from experiments._kit.seeds import stacked
+from experiments._kit.store import remembered
 from experiments._kit.words import averaged, compared, finding, listed, sentence, spread
-from experiments.seeds import stacked
-from experiments.store import remembered
 from jaxsel._runs.progress import track
 from jaxsel.data import load
 from jaxsel.report import Chapter, Figure, Heading, Table, new_figure, style

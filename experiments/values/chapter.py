@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from experiments.claims import (
+from experiments._kit.claims import (
     claim_table,
     differs_table,
     matrix,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments._kit.claims import ABOVE, SeedTest, Stated, judge
+from experiments._kit.judge import Claim, settle
 from experiments._kit.scenes.valuations import MAX
-from experiments.claims import ABOVE, SeedTest, Stated, judge
 
 from .claims_bounds import bound_findings
 from .claims_pretrained import pretrained_findings
-from .judge import Claim, settle
 from .measured import LITTLE, TABLE_2, on_applications
 from .measured_elsewhere import NEAR, on_the_rest
 from .ranks import BINS

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from experiments._kit.judge import COUNTED, FAILS, HOLDS, Finding
 from jaxsel.report import Table
 
 from .bounds import (
@@ -16,7 +17,6 @@ from .bounds import (
     private_cases,
     stable_cases,
 )
-from .judge import COUNTED, FAILS, HOLDS, Finding
 
 _FAMILY = "bounds"
 _SLACK = 1e-9  # of a bound: rounding

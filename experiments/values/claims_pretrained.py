@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments._kit.judge import Finding, above, beaten_by, best, gap, untested
 from experiments._kit.scenes.valuations import MAX, figure_of
 from experiments._kit.words import listed, spread
 from jaxsel.report import Figure, Table
 from jaxsel.tasks import RANDOM, Curves
 
 from .images import ENCODERS, FIRST
-from .judge import Finding, above, beaten_by, best, gap, untested
 from .pretrained import AGAIN, COLUMNS, SETTINGS, SPACES, WIDTH
 from .run import FEATURES, Study
 

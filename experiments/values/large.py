@@ -19,7 +19,7 @@ import numpy as np
 
 import jaxsel
 from experiments._kit.scenes.valuations import MAX
-from experiments.store import remembered
+from experiments._kit.store import remembered
 from jaxsel import Values, value
 from jaxsel.data import load
 from jaxsel.tasks import detection_curve

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.claims import Measured
+from experiments._kit.judge import beaten_by, gap
 from experiments._kit.scenes.valuations import MAX
 from experiments._kit.words import listed
-from experiments.claims import Measured
 from jaxsel.tasks import RANDOM, Curves
 
 from .cases import TITLES
 from .data import SIDE
-from .judge import beaten_by, gap
 from .methods import LEFT_OUT, SHAPLEY, STUDIED
 from .run import Study
 from .words import WORDS

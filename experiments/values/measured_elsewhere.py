@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.claims import Measured
+from experiments._kit.claims import Measured
+from experiments._kit.judge import gap
 
 from .data import LARGE, SIDE
 from .embeddings import VALUED, top_overlap
-from .judge import gap
 from .nearest import MEASURES, SETTINGS as CURVE_SETTINGS
 from .order import COUNTS, SETTINGS
 from .ranks import TESTED

@@ -6,11 +6,11 @@ from its claims, and corrected among themselves.
 
 from __future__ import annotations
 
+from experiments._kit.judge import FAILS, HOLDS, Claim, Finding, above, gap, settle
 from experiments._kit.scenes.valuations import MAX
 from jaxsel.report import Table
 
 from .cases import TITLES
-from .judge import FAILS, HOLDS, Claim, Finding, above, gap, settle
 from .measured import application_scale, figures_of
 from .methods import OURS
 from .run import Study

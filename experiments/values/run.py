@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from experiments._kit.scenes.samples import digits
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
-from experiments.store import remembered
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
+from experiments._kit.store import remembered
 from jaxsel.tasks import Curves
 
 from .cases import FULL, Sizes, accelerated, applications

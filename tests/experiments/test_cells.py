@@ -14,7 +14,8 @@ from commands import experiment, refuse_experiment as refuse
 pytest.importorskip("safetensors", reason="comes with the text extra")
 pytest.importorskip("tokenizers", reason="comes with the text extra")
 
-from experiments.reading import read_cell
+from experiments._kit.judge import FAILS, HOLDS, UNTESTED
+from experiments._kit.reading import read_cell
 from experiments.selectformer.cells import trial
 from experiments.selectformer.cells.chapter import cell_chapter, cell_claims
 from experiments.selectformer.cells.grid import (
@@ -27,7 +28,6 @@ from experiments.selectformer.cells.grid import (
     ways,
 )
 from experiments.selectformer.cells.run import CellResult
-from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel.models import EncoderConfig
 from jaxsel.report import Report
 

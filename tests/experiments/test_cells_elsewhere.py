@@ -14,11 +14,11 @@ from commands import experiment, refuse_experiment as refuse
 pytest.importorskip("safetensors", reason="comes with the text extra")
 pytest.importorskip("tokenizers", reason="comes with the text extra")
 
+from experiments._kit.reading import channels_alike, read_cell, read_images
 from experiments._kit.scenes.valuations import KNN, RETRAINED, knn_methods
 from experiments.filter.cells import run as filtering
 from experiments.mycroft.cells import run as mycroft
 from experiments.mycroft.spurious import draw_backgrounds, on_background
-from experiments.reading import channels_alike, read_cell, read_images
 from experiments.values import cases
 from experiments.values.cells import run as values
 

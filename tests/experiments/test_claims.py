@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from experiments.claims import (
+from experiments._kit.claims import (
     ABOVE,
     BELOW,
     SHARE,
@@ -23,6 +23,7 @@ from experiments.claims import (
     tally,
     untested_table,
 )
+from experiments._kit.judge import FAILS, HOLDS, OPEN, UNTESTED, Claim, holm
 from experiments.filter.claims import CLAIMS as FILTER, OURS
 from experiments.mycroft.claims import CLAIMS as MYCROFT, OURS as BESIDE_MYCROFT
 from experiments.mycroft.spaces import CLAIMS as SPACES
@@ -32,7 +33,6 @@ from experiments.selectformer.curve.claims import CLAIMS as CURVE
 from experiments.selectformer.proxies.claims import CLAIMS as PROXIES
 from experiments.selectformer.scores.claims import CLAIMS as SCORES
 from experiments.values.claims import CLAIMS as STUDY
-from experiments.values.judge import FAILS, HOLDS, OPEN, UNTESTED, Claim, holm
 
 DOCS = Path(__file__).parents[2] / "docs"
 RNG = np.random.default_rng(0)

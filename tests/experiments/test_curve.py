@@ -10,6 +10,7 @@ from commands import experiment
 from invented import encoded
 from test_proxies import few_tries
 
+from experiments._kit.judge import HOLDS, OPEN, UNTESTED
 from experiments.selectformer import sources
 from experiments.selectformer.curve import command, run
 from experiments.selectformer.curve.chapter import curve_chapter, summary
@@ -17,7 +18,6 @@ from experiments.selectformer.curve.claims import judged
 from experiments.selectformer.proxies import targets, tries
 from experiments.selectformer.proxies.points import Candidate, candidates
 from experiments.selectformer.sources import Source
-from experiments.values.judge import HOLDS, OPEN, UNTESTED
 from jaxsel.proxy import ProbeSpec, Training
 from jaxsel.report import Report
 

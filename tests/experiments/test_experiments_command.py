@@ -9,14 +9,14 @@ import pytest
 from commands import experiment, refuse_experiment as refuse
 
 from experiments.__main__ import PAPERS, main
-from experiments.mycroft import chapter, run
-from experiments.seeds import (
+from experiments._kit.seeds import (
     Work,
     Workers,
     each_seed,
     lines_of_progress,
     one_thread_each,
 )
+from experiments.mycroft import chapter, run
 from jaxsel.report import Chapter
 
 

@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments._kit.scenes.federation import KINDS, FilterSizes
-from experiments.claims import tally
-from experiments.filter import figures
-from experiments.filter.best import SHARES
-from experiments.filter.cases import PLAIN_FIRST, cases
-from experiments.filter.chapter import filter_chapter
-from experiments.filter.claims import own_claims, paper_claims
-from experiments.filter.run import Filtering
-from experiments.values.judge import (
+from experiments._kit.claims import tally
+from experiments._kit.judge import (
     FAILS,
     HOLDS,
     NONE,
@@ -20,6 +13,13 @@ from experiments.values.judge import (
     UNTESTED,
     holm,
 )
+from experiments._kit.scenes.federation import KINDS, FilterSizes
+from experiments.filter import figures
+from experiments.filter.best import SHARES
+from experiments.filter.cases import PLAIN_FIRST, cases
+from experiments.filter.chapter import filter_chapter
+from experiments.filter.claims import own_claims, paper_claims
+from experiments.filter.run import Filtering
 from jaxsel.report import Report
 
 SEEDS = 5

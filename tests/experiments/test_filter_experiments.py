@@ -13,9 +13,9 @@ from commands import experiment
 from experiments._kit.scenes import thresholds
 from experiments._kit.scenes.federation import KINDS, FilterSizes, draw_federation
 from experiments._kit.scenes.trainer import images
+from experiments._kit.seeds import Workers
 from experiments.filter import chapter, clients, run, writers
 from experiments.filter.chapter import filter_chapter
-from experiments.seeds import Workers
 from jaxsel.data import load
 from jaxsel.report import Chapter, Report
 

@@ -13,6 +13,7 @@ from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.spoiling import PERMUTED, SPOILT, spoilt
 from experiments._kit.scenes.starved import deal, draw_starved
 from experiments._kit.scenes.trainer import Sizes, images
+from experiments._kit.store import remembered
 from experiments.mycroft import cases as studies, run as runs
 from experiments.mycroft.cases import cases_seed
 from experiments.mycroft.chapter import mycroft_chapters
@@ -43,7 +44,6 @@ from experiments.mycroft.variants import (
     requests,
     variants_seed,
 )
-from experiments.store import remembered
 from jaxsel.data import load
 from jaxsel.gradients import per_sample
 from jaxsel.report import Report

@@ -8,8 +8,9 @@ import pytest
 from planted_tables import SIZES, planted
 from scipy.stats import ttest_1samp
 
+from experiments._kit.claims import SHARE, claim_table, untested_table
+from experiments._kit.judge import COUNTED, FAILS, HOLDS, NONE, OPEN, TESTED, holm
 from experiments._kit.scenes.trainer import Sizes
-from experiments.claims import SHARE, claim_table, untested_table
 from experiments.mycroft.cases import Cases
 from experiments.mycroft.chapter import mycroft_chapters
 from experiments.mycroft.claims import CLAIMS, own_claims, paper_claims
@@ -22,7 +23,6 @@ from experiments.mycroft.tabular.paths import WAYS, join_paths, paths_of
 from experiments.mycroft.tabular.run import join_tabular, run_seed
 from experiments.mycroft.tabular.select import SELECTORS
 from experiments.mycroft.variants import ALL, Variants
-from experiments.values.judge import COUNTED, FAILS, HOLDS, NONE, OPEN, TESTED, holm
 from jaxsel.report import Figure, Heading, Table
 
 N, BUDGETS = 5, np.array([8, 32, 128])

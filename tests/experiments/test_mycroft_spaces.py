@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments._kit.judge import FAILS, HOLDS, OPEN
 from experiments._kit.scenes.trainer import Sizes, images
 from experiments.mycroft import spaces
 from experiments.mycroft.spaces import SCENES, SPACES, space_claims, spaces_seed
-from experiments.values.judge import FAILS, HOLDS, OPEN
 from jaxsel.data import load
 
 TINY = Sizes(

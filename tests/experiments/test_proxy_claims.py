@@ -11,6 +11,7 @@ from invented import invented_result
 from scipy.stats import ttest_1samp
 from test_purchases import purchases
 
+from experiments._kit.judge import FAILS, HOLDS, UNTESTED, holm
 from experiments._kit.texts import LAYERS
 from experiments.selectformer import command, sources
 from experiments.selectformer.proxies import (
@@ -30,7 +31,6 @@ from experiments.selectformer.proxies.searched import PICKS, run_searched
 from experiments.selectformer.scores import run as scores_run
 from experiments.selectformer.scores.trial import BUDGETS, LARGER
 from experiments.selectformer.scores.ways import WAYS
-from experiments.values.judge import FAILS, HOLDS, UNTESTED, holm
 
 
 def test_points_are_of_candidates():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from commands import experiment
 
+from experiments._kit.judge import FAILS, HOLDS, UNTESTED
 from experiments.secure import choice, run
 from experiments.secure.chapter import secure_chapter, summed_up
 from experiments.secure.choice import Pool, in_the_clear, pool_of, probe_of
@@ -24,7 +25,6 @@ from experiments.secure.ways import (
     selections,
 )
 from experiments.selectformer.sources import Source
-from experiments.values.judge import FAILS, HOLDS, UNTESTED
 from jaxsel import proxy
 from jaxsel.proxy import choice_cost, cost, probe_manifest
 from jaxsel.report import Heading, Report

@@ -11,18 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 import jaxsel
-from experiments._kit.scenes.samples import Part
-from experiments._kit.scenes.valuations import (
-    KNN,
-    MAX,
-    Samples,
-    knn_methods,
-    retrained_methods,
-)
-from experiments.values.curves import packed, unpacked
-from experiments.values.data import project, shrink
-from experiments.values.embeddings import top_overlap
-from experiments.values.judge import (
+from experiments._kit.judge import (
     COUNTED,
     FAILS,
     HOLDS,
@@ -41,6 +30,17 @@ from experiments.values.judge import (
     verdict,
     within,
 )
+from experiments._kit.scenes.samples import Part
+from experiments._kit.scenes.valuations import (
+    KNN,
+    MAX,
+    Samples,
+    knn_methods,
+    retrained_methods,
+)
+from experiments.values.curves import packed, unpacked
+from experiments.values.data import project, shrink
+from experiments.values.embeddings import top_overlap
 from experiments.values.methods import Exact, PaddedUtility
 from experiments.values.order import COUNTS, Population, gains, order_counts, order_seed
 from experiments.values.ranks import RankSizes, reliability, scene
@@ -233,7 +233,7 @@ def test_curves_survive_a_file(tmp_path):
     ]
     for i, run in enumerate(runs):
         np.savez(tmp_path / f"{i}.npz", **packed(run))
-    from experiments.store import remembered
+    from experiments._kit.store import remembered
 
     fresh = [
         remembered(tmp_path / f"new-{i}.npz", {}, lambda r=r: packed(r))

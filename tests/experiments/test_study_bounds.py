@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from experiments._kit.judge import FAILS, HOLDS
 from experiments.values import claims_bounds
 from experiments.values.bounds import (
     SIZES,
@@ -18,7 +19,6 @@ from experiments.values.bounds import (
     vote_utility,
 )
 from experiments.values.claims_bounds import bound_findings, bound_table
-from experiments.values.judge import FAILS, HOLDS
 
 N = 6
 

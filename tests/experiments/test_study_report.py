@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from commands import experiment, refuse_experiment
 
+from experiments._kit.judge import COUNTED, FAILS, HOLDS, UNTESTED
 from experiments._kit.scenes.valuations import MAX
-from experiments.seeds import Workers
+from experiments._kit.seeds import Workers
 from experiments.values import chapter, run
 from experiments.values.cases import TITLES, Sizes
 from experiments.values.chapter import study_chapter
 from experiments.values.claims import study_claims
 from experiments.values.claims_pretrained import WHERE
 from experiments.values.embeddings import PRETRAINED, TEXTS
-from experiments.values.judge import COUNTED, FAILS, HOLDS, UNTESTED
 from experiments.values.methods import METHODS, OURS
 from experiments.values.nearest import INSPECTED, SETTINGS
 from experiments.values.ours import our_claims

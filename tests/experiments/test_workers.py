@@ -13,8 +13,8 @@ import spread_jobs
 from in_processes import run_script
 from waits import until
 
-from experiments import seeds, store
-from experiments.seeds import Work, Workers, each_seed
+from experiments._kit import seeds, store
+from experiments._kit.seeds import Work, Workers, each_seed
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (0, 1, 2)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from experiments._kit.claims import claim_table, judge, matrix
+from experiments._kit.judge import Claim
 from experiments._kit.words import listed, spread
-from experiments.claims import claim_table, judge, matrix
 from experiments.filter.cases import WORDS, Case
 from experiments.filter.claims import CLAIMS
 from experiments.filter.measured import on_case
-from experiments.values.judge import Claim
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .run import CellResult

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.reading import channels_alike, read_images
 from experiments._kit.scenes.federation import KINDS, FilterSizes
 from experiments._kit.scenes.thresholds import begin
 from experiments._kit.scenes.trainer import Samples
+from experiments._kit.seeds import free_programs, stacked
+from experiments._kit.store import remembered
 from experiments.filter.clients import PLAIN
 from experiments.filter.runs import noise_seed
-from experiments.reading import channels_alike, read_images
-from experiments.seeds import free_programs, stacked
-from experiments.store import remembered
 
 SIZES = dataclasses.replace(FilterSizes(), **PLAIN)
 """Clients average plainly, as in the paper."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from experiments._kit.claims import Measured, claim_table, judge, matrix, untested_table
+from experiments._kit.judge import Claim
 from experiments._kit.scenes.owner import NAMES
 from experiments._kit.words import spread
-from experiments.claims import Measured, claim_table, judge, matrix, untested_table
 from experiments.mycroft import paper
 from experiments.mycroft.choosing import SELECTORS
 from experiments.mycroft.claims import CLAIMS, OURS
@@ -23,7 +24,6 @@ from experiments.mycroft.measured import (
 )
 from experiments.mycroft.spurious import Spurious
 from experiments.mycroft.starved import Starved
-from experiments.values.judge import Claim
 from jaxsel.report import Chapter, Heading, Table
 
 from .run import CellResult

@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments._kit.reading import read_cell, read_images
 from experiments._kit.scenes.networks import steps_for
 from experiments._kit.scenes.owner import new_owner
 from experiments._kit.scenes.spoiling import PERMUTED
 from experiments._kit.scenes.starved import draw_starved
 from experiments._kit.scenes.trainer import Samples, Sizes, take
+from experiments._kit.seeds import free_programs, stacked
+from experiments._kit.store import remembered
 from experiments.mycroft.choosing import PUBLISHED, choose, shared_view
 from experiments.mycroft.paper import BUDGETS
 from experiments.mycroft.spurious import (
@@ -27,9 +30,6 @@ from experiments.mycroft.spurious import (
     spurious_seed,
 )
 from experiments.mycroft.starved import Starved, starved_seed
-from experiments.reading import read_cell, read_images
-from experiments.seeds import free_programs, stacked
-from experiments.store import remembered
 from jaxsel.data import permute_labels
 
 SIZES = dataclasses.replace(Sizes(), side=16)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, BELOW, SeedTest, Stated
+from experiments._kit.claims import ABOVE, BELOW, SeedTest, Stated
 
 from .measured import BEST, LITTLE, MANY, RANKED, READINGS
 from .paths import BUDGET, OTHERS, SPLITS

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.claims import Measured, share_of
+from experiments._kit.claims import Measured, share_of
 from experiments.mycroft.comparing import compared, points
 
 from .figures import Measures, classifier_means, measure

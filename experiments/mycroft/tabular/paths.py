@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import stacked
+from experiments._kit.seeds import stacked
 from jaxsel._inputs.checks import check_choice, check_count
 
 from .kinds import TABLES, KindTable

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments._kit.words import listed, spread, standard_error
-from experiments.claims import (
+from experiments._kit.claims import (
     ABOVE,
     Measured,
     SeedTest,
@@ -17,7 +16,8 @@ from experiments.claims import (
     judge,
     matrix,
 )
-from experiments.values.judge import Claim
+from experiments._kit.judge import Claim
+from experiments._kit.words import listed, spread, standard_error
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .grid import ORACLE, OURS, PUBLISHED, RANDOM

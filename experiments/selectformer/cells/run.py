@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.reading import Cell, read_cell
-from experiments.seeds import stacked
+from experiments._kit.reading import Cell, read_cell
+from experiments._kit.seeds import stacked
 
 from .grid import Cut, Way, called, cuts, ways
 from .trial import RATES, TUNING, deal, trial

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.reading import Cell
-from experiments.seeds import free_programs
+from experiments._kit.reading import Cell
+from experiments._kit.seeds import free_programs
+from experiments._kit.store import remembered
 from experiments.selectformer.sources import KEPT
-from experiments.store import remembered
 from jaxsel.models import Target, finetune
 from jaxsel.proxy import (
     Proxy,

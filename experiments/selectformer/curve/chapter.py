@@ -6,14 +6,14 @@ import dataclasses
 
 import numpy as np
 
-from experiments._kit.words import standard_error
-from experiments.claims import (
+from experiments._kit.claims import (
     claim_table,
     differs_table,
     matrix,
     tally,
     untested_table,
 )
+from experiments._kit.words import standard_error
 from experiments.selectformer.proxies.points import RATES
 from experiments.selectformer.proxies.tables import BY_CONSTRUCTION, accepted_mean
 from experiments.selectformer.sources import NAMES

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from experiments.claims import ABOVE, Measured, Stated, judge
+from experiments._kit.claims import ABOVE, Measured, Stated, judge
+from experiments._kit.judge import Claim
 from experiments.selectformer.accepted import where_accepted
-from experiments.values.judge import Claim
 
 from .run import HEADS, WAYS, Curve
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.proxies import targets
 from experiments.selectformer.proxies.maker import Maker

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments._kit.texts import LENGTH
-from experiments._kit.words import listed, standard_error
-from experiments.claims import (
+from experiments._kit.claims import (
     claim_table,
     differs_table,
     matrix,
     tally,
     untested_table,
 )
+from experiments._kit.judge import HOLDS
+from experiments._kit.texts import LENGTH
+from experiments._kit.words import listed, standard_error
 from experiments.selectformer.scores.trial import DRAWS, MODEL
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import HOLDS
 from jaxsel.proxy import Front
 from jaxsel.report import (
     COLORS,

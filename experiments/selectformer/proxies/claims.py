@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, SeedTest, Stated, judge
+from experiments._kit.claims import ABOVE, SeedTest, Stated, judge
+from experiments._kit.judge import Claim
 from experiments.selectformer.scores.trial import BUDGETS
-from experiments.values.judge import Claim
 
 from .measured import OURS, RANDOM, on_claims
 from .run import Proxies

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.seeds import Workers, stacked
+from experiments._kit.seeds import Workers, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import Encoded

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.seeds import Workers, at_once, free_programs, logged
-from experiments.store import remembered
+from experiments._kit.seeds import Workers, at_once, free_programs, logged
+from experiments._kit.store import remembered
 from jaxsel._runs.progress import track
 
 from .run import Proxies

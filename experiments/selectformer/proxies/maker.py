@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.seeds import free_programs
+from experiments._kit.seeds import free_programs
 from experiments.selectformer.sources import Encoded, Pool
 from jaxsel.models import Target, Tokens
 from jaxsel.proxy import (

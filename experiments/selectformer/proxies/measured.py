@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.claims import Measured
+from experiments._kit.claims import Measured
 from experiments.selectformer.accepted import where_accepted
 from experiments.selectformer.scores.trial import BUDGETS, LARGER
 from experiments.selectformer.sources import NAMES

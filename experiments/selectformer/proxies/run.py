@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
 from experiments._kit.texts import LAYERS, LENGTH
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS, DRAWS, LARGER, MODEL
 from jaxsel.proxy import Manifest, Phase, Rehearsal

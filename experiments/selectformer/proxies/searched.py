@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import Workers, stacked
+from experiments._kit.seeds import Workers, stacked
 from experiments.selectformer import sources
 from experiments.selectformer.scores.trial import BUDGETS, MODEL, accuracies
 from experiments.selectformer.sources import Encoded

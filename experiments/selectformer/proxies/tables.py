@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments._kit.claims import averaged
 from experiments._kit.words import standard_error
-from experiments.claims import averaged
 from experiments.selectformer.scores.trial import BUDGETS
 from experiments.selectformer.sources import NAMES, kind
 from jaxsel.proxy import ProbeSpec

@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments._kit.words import listed, standard_error
-from experiments.claims import (
+from experiments._kit.claims import (
     averaged,
     by_claim,
     claim_table,
@@ -15,8 +14,9 @@ from experiments.claims import (
     matrix,
     tally,
 )
+from experiments._kit.judge import FAILS, HOLDS
+from experiments._kit.words import listed, standard_error
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import FAILS, HOLDS
 from jaxsel.report import COLORS, Chapter, Figure, Heading, Table, new_figure, style
 
 from .claims import CLAIMS, judged

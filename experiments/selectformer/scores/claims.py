@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.claims import ABOVE, Stated, judge
+from experiments._kit.claims import ABOVE, Stated, judge
+from experiments._kit.judge import Claim
 from experiments.selectformer.accepted import where_accepted
 from experiments.selectformer.sources import NAMES
-from experiments.values.judge import Claim
 
 from .run import Accuracy
 from .trial import BUDGETS

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.seeds import Job, Work, Workers, each_seed, stacked
+from experiments._kit.seeds import Job, Work, Workers, each_seed, stacked
 from experiments.selectformer import sources
 
 from . import trial as trials

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from experiments._kit.claims import Measured, claim_table, judge, matrix
+from experiments._kit.judge import Claim
 from experiments._kit.scenes.valuations import figure_of
 from experiments._kit.words import listed, spread
-from experiments.claims import Measured, claim_table, judge, matrix
 from experiments.values.claims import CLAIMS
-from experiments.values.judge import Claim
 from experiments.values.measured import on_application
 from experiments.values.methods import METHODS, STUDIED, named
 from jaxsel.report import Chapter, Figure, Heading, Table

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments._kit.reading import Cell, channels_alike, read_cell, read_images, unit
 from experiments._kit.scenes.samples import Part
-from experiments.reading import Cell, channels_alike, read_cell, read_images, unit
-from experiments.seeds import free_programs
-from experiments.store import remembered
+from experiments._kit.seeds import free_programs
+from experiments._kit.store import remembered
 from experiments.values.cases import (
     EXACT,
     FULL,

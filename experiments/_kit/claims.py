@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from experiments._kit.words import listed
-from experiments.values.judge import (
+from experiments._kit.judge import (
     COUNTED,
     FAILS,
     HOLDS,
@@ -29,6 +28,7 @@ from experiments.values.judge import (
     untested,
     within,
 )
+from experiments._kit.words import listed
 from jaxsel.report import Table
 
 SHARE = "no verdict: a share"
