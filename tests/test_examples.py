@@ -40,7 +40,7 @@ def load(name):
 def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
     expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
-    expected |= {"choose_in_secret", "choose_with_crypten"}
+    expected |= {"choose_in_secret", "choose_with_crypten", "harmful_images"}
     assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
 
 
@@ -72,6 +72,17 @@ def test_wrong_labels(capsys):
     assert means["knn_shapley"] > 0.985
     assert means["knn_loo"] < 0.93
     assert max(means.values()) <= 1
+
+
+@pytest.mark.slow
+def test_harmful_images(capsys, tmp_path):
+    losses = load("harmful_images").main(["--out", str(tmp_path / "harmful.png")])
+    lines = capsys.readouterr().out.splitlines()
+    removed = {line.split()[0]: int(line.split()[1]) for line in lines[1:5]}
+    assert removed["influence"] >= 20 > removed["random"]
+    (loss, error), (without, of_without) = losses["nothing"], losses["influence"]
+    assert loss - without > (error**2 + of_without**2) ** 0.5
+    assert (tmp_path / "harmful.png").stat().st_size > 1000
 
 
 @pytest.mark.slow
