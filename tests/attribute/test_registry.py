@@ -10,6 +10,7 @@ from jaxsel.attribute import ATTRIBUTIONS
 
 KEY = jax.random.key(3)
 BY_NAME = pytest.mark.parametrize("name", ATTRIBUTIONS)
+SOME = pytest.mark.every(2)
 
 
 def attributed(name, *samples, **options):
@@ -19,6 +20,7 @@ def attributed(name, *samples, **options):
 
 
 @BY_NAME
+@SOME
 def test_means_over_targets_are_means_of_rows(name):
     rows = attributed(name, reduce=None)
     assert rows.values.shape == (cases.N_VAL, cases.N)
@@ -29,6 +31,7 @@ def test_means_over_targets_are_means_of_rows(name):
 
 
 @BY_NAME
+@SOME
 def test_networks_are_counted_and_have_errors(name):
     values = attributed(name, seeds=3)
     assert int(values.count) == 3
@@ -61,6 +64,7 @@ def test_nan_is_refused_by_name(name, place):
 
 
 @BY_NAME
+@SOME
 def test_scores_predict_the_retraining_that_they_are_for(name):
     same_run = ATTRIBUTIONS[name].same_run
     runs = tasks.retrain_subsets(

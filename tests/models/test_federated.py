@@ -374,6 +374,7 @@ def test_values_are_shapley_values_of_the_round():
     assert np.all(np.asarray(run.values.stderr) > 0)
 
 
+@pytest.mark.slow
 def test_values_sum_to_the_fall_of_the_loss():
     x, y, _ = digits()
     targets = x[1200:], y[1200:]
@@ -402,6 +403,7 @@ def test_a_client_with_wrong_labels_gets_the_lowest_value():
     assert values.values[2] < 0 < np.delete(np.asarray(values.values), 2).min()
 
 
+@pytest.mark.slow
 def test_values_of_drawn_clients_resumed_and_on_devices(tmp_path):
     x, y, _ = digits()
     options = {
