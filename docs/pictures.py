@@ -290,6 +290,13 @@ def datasets() -> None:
     values.plot(ax)
 
 
+def mixtures() -> None:
+    """The metric along the weight of each domain, and the best mixture."""
+    response = run("docs/mixtures.md", 1)["response"]
+    _, axes = plt.subplots(1, 2, figsize=(8.8, 3.4), layout="constrained")
+    response.plot(ax=axes)
+
+
 def private_values() -> None:
     """Values with noise beside exact ones."""
     found = run("docs/private-values.md", 2)
@@ -452,6 +459,7 @@ PICTURES = {
     "market.svg": market,
     "owners.svg": owners,
     "datasets.svg": datasets,
+    "mixtures.svg": mixtures,
     "private-values.svg": private_values,
     "speed.svg": speed,
     "accuracy.svg": accuracy,
