@@ -14,7 +14,6 @@ from ._config import ConfigError, read_config
 from ._decline import decline
 from ._ending import watch_for_end
 from ._handshake import RANKS, ROLES, Refused, SessionError
-from ._limits import with_limits
 from ._local import run_local
 from ._session import deal, play
 
@@ -109,7 +108,7 @@ def _run(args: argparse.Namespace) -> int:
         deal(args.rendezvous)
         return 0
     config = read_config(args.config)
-    config = with_limits(config, lambda limits: limits.changed(args.limit))
+    config = config.with_limits(lambda limits: limits.changed(args.limit))
     if args.command == "local":
         result = run_local(config, python=args.python, **options)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -227,6 +228,15 @@ class Config:
     def part(self, rank: int) -> ModelOwner | DataOwner | ThirdParty | None:
         """Return the part of the role of this rank."""
         return (self.model_owner, self.data_owner, self.third_party)[rank]
+
+    def with_limits(self, change: Callable[[Limits], Limits]) -> Config:
+        """Return the configuration with other limits in each part that it has."""
+        parts = {
+            name: dataclasses.replace(part, limits=change(part.limits))
+            for name in ("model_owner", "data_owner", "third_party")
+            if (part := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **parts)
 
     def write(self, path: str | Path) -> None:
         """Write the configuration as a run.toml, with absolute paths."""

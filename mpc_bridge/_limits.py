@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ._toml import ConfigError, Table
-
-if TYPE_CHECKING:
-    from ._config import Config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,16 +60,6 @@ class Limits:
                 )
             values[name] = int(text)
         return dataclasses.replace(self, **values)
-
-
-def with_limits(config: Config, change: Callable[[Limits], Limits]) -> Config:
-    """Return a configuration with other limits in each part that it has."""
-    parts = {
-        name: dataclasses.replace(part, limits=change(part.limits))
-        for name in ("model_owner", "data_owner", "third_party")
-        if (part := getattr(config, name)) is not None
-    }
-    return dataclasses.replace(config, **parts)
 
 
 UNLIMITED = Limits(sessions=2**62, reopenings=2**62, openings=2**62, rows=2**62)

@@ -26,7 +26,7 @@ from ._config import (
 )
 from ._handshake import FIRST_PARTY, RANKS, ROLES, SessionError, printable
 from ._interpreter import check_python, environment
-from ._limits import UNLIMITED, Limits, with_limits
+from ._limits import UNLIMITED, Limits
 from ._ports import reserved_addresses
 from ._private import make_private_folder, temporary_folder
 from .engines import Engine, engine_of
@@ -95,7 +95,7 @@ def run_local(
         session = dataclasses.replace(config.session, max_hours=None)  # once for all
         config = dataclasses.replace(config, session=session, network=None)
     # One user plays all roles, and limits nobody but itself: by its own numbers only.
-    config = with_limits(config, lambda own: UNLIMITED if own == Limits() else own)
+    config = config.with_limits(lambda own: UNLIMITED if own == Limits() else own)
     if notice:
         first = f"\n{FIRST_PARTY}" if test_only_first_party else ""
         sys.stderr.write(f"{engine.notice}{first}\n")

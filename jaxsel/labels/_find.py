@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from jaxsel._inputs.alignment import check_row_order, row_index
 from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._runs.fingerprint import plain_repr
 from jaxsel.neighbors import METRICS, Metric
 from jaxsel.value import Learner
 
 from ._blend import blend
 from ._filters import Filter, FilterRule, suspects
-from ._folds import cross_validated
-from ._inputs import check_predictions, number_labels
+from ._folds import predict_folds, probabilistic
+from ._inputs import Predictions, check_predictions, number_labels
 from ._joint import joint_of, summarise, to_prune
 from ._neighbours import conflicts
 from ._rank import Evidence, check_rankings, rank_labels
@@ -148,7 +149,7 @@ def find_label_errors(
         predictions = (
             blend(table)
             if learner is None
-            else cross_validated(learner, table, fit_key)
+            else _cross_validated(learner, table, fit_key)
         )
         _LOG.info(
             "probabilities of %d labels by %s",
@@ -184,3 +185,12 @@ def find_label_errors(
         f"rank_by={'+'.join(names)})",
         index=index,
     )
+
+
+def _cross_validated(learner: Any, table: Table, key: jax.Array | None) -> Predictions:
+    """Predict each fold of a table by a learner trained on the others."""
+    learner = probabilistic(learner)
+    codes, classes = table.codes, table.classes
+    probs = predict_folds(learner, table.samples, codes, len(classes), table.fold, key)
+    source = f"{plain_repr(learner)}, folds={table.folds}"
+    return Predictions(probs, codes, classes, source=source)

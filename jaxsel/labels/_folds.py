@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,10 @@ from jaxsel._inputs.checks import (
 )
 from jaxsel._inputs.scale import origin
 from jaxsel._inputs.usual_mistakes import doubt
-from jaxsel._runs.fingerprint import plain_repr
 from jaxsel.value import Examples, Learner, LogisticRegression, as_learner
 
-from ._inputs import Predictions, number_labels
+from ._inputs import number_labels
 from ._logistic import logistic_folds, warn_unconverged
-
-if TYPE_CHECKING:
-    from ._table import Table
 
 _ENTRIES = 1 << 23  # scores in memory at once
 _ROWS = 256
@@ -123,15 +119,6 @@ def cross_val_probs(
         key, learner_key = jax.random.split(key)
     fold = deal(codes, folds, key)
     return predict_folds(learner, rows, codes, len(classes), fold, learner_key)
-
-
-def cross_validated(learner: Any, table: Table, key: jax.Array | None) -> Predictions:
-    """Predict each fold of a table by a learner trained on the others."""
-    learner = probabilistic(learner)
-    codes, classes = table.codes, table.classes
-    probs = predict_folds(learner, table.samples, codes, len(classes), table.fold, key)
-    source = f"{plain_repr(learner)}, folds={table.folds}"
-    return Predictions(probs, codes, classes, source=source)
 
 
 def check_samples(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpc_bridge._config import Appraisal, Config, ConfigError, Inputs, read_config
-from mpc_bridge._limits import Limits, with_limits
+from mpc_bridge._limits import Limits
 
 PUBLIC = """\
 [session]
@@ -97,7 +97,7 @@ def test_limits_are_strict_unless_a_party_says_more(read, tmp_path):
     assert config.model_owner.limits == Limits(sessions=2, openings=900)
     config.write(tmp_path / "again.toml")
     assert read_config(tmp_path / "again.toml") == config
-    changed = with_limits(config, lambda own: own.changed(["rows=7", "sessions=3"]))
+    changed = config.with_limits(lambda own: own.changed(["rows=7", "sessions=3"]))
     assert changed.model_owner.limits == Limits(sessions=3, openings=900, rows=7)
     for text, message in (
         ("limits = { sessions = 0 }", "limits.sessions must be a whole number of at l"),
