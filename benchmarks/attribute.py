@@ -168,7 +168,9 @@ def _init(key: jax.Array, x: jax.Array) -> Any:
     return layers
 
 
-def _network(activation: Callable[[jax.Array], jax.Array]) -> Any:
+def network(activation: Callable[[jax.Array], jax.Array]) -> Any:
+    """Return a perceptron 64-32-10 with torch's initial weights."""
+
     def apply(params: Any, x: jax.Array) -> jax.Array:
         first, second = params
         hidden = activation(x @ first[:-1] + first[-1])
@@ -181,7 +183,7 @@ def recipe_of(setup: str) -> attribute.Recipe:
     """Return the recipe of a set-up."""
     activation, size = {"A": (jax.nn.relu, 50), "B": (jax.nn.gelu, 250)}[setup]
     return attribute.Recipe(
-        _network(activation), optax.sgd(0.1, momentum=0.9), epochs=30, batch_size=size
+        network(activation), optax.sgd(0.1, momentum=0.9), epochs=30, batch_size=size
     )
 
 

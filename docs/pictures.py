@@ -338,6 +338,24 @@ def number(cell: str) -> float:
     return float(found[0].replace(",", "").replace("−", "-"))
 
 
+def recipes() -> None:
+    """How well attributions predict retraining, by the recipe of the training."""
+    shown = rows("benchmarks/RECIPES.md", "recipe, 30 epochs")
+    _, ax = plt.subplots(figsize=(6.4, 0.55 * len(shown) + 0.9))
+    places = np.arange(len(shown))
+    for shift, column, colour, name in (
+        (-0.2, 2, _BLUE, "metagradient: the same run without 5 %"),
+        (0.2, 3, _ORANGE, "influence of five: other networks on halves"),
+    ):
+        scores = [number(row[column]) for row in shown]
+        ax.barh(places + shift, scores, height=0.36, color=colour, label=name)
+    names = [f"{row[0]}\naccuracy {number(row[1]):.2f}" for row in shown]
+    ax.set(yticks=places, yticklabels=names, xlim=(0, 1), xlabel="rank correlation")
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncols=1)
+
+
 def accuracy() -> None:
     """How much each score of a linear target gains, mean of the pools."""
     _, ax = plt.subplots(figsize=(6.4, 3.6))
@@ -460,6 +478,7 @@ PICTURES = {
     "owners.svg": owners,
     "datasets.svg": datasets,
     "mixtures.svg": mixtures,
+    "recipes.svg": recipes,
     "private-values.svg": private_values,
     "speed.svg": speed,
     "accuracy.svg": accuracy,

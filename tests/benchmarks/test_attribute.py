@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import attribute as bench
+from benchmarks import attribute as bench, recipes
 from jaxsel import tasks
 
 
@@ -69,3 +69,9 @@ def test_rows_and_sections_are_put_in_place_of_old_ones():
     page = "## C\n\nNew."
     assert bench.merged(text, page, rows=True).endswith("\n\n## C\n\nNew.\n")
     assert bench.merged("", page, rows=False) == "## C\n\nNew.\n"
+
+
+def test_the_page_of_recipes_has_all_of_them():
+    lines = recipes.PAGE.read_text().splitlines()
+    table = [line.split(" | ")[0] for line in lines if line.startswith("| ")][1:]
+    assert table == [f"| {name}" for name in recipes.RECIPES]
