@@ -12,6 +12,7 @@ import functools
 import io
 import os
 import re
+import runpy
 import sys
 import tempfile
 from pathlib import Path
@@ -113,6 +114,18 @@ def suspects() -> None:
         ax.imshow(np.asarray(train.x)[row].reshape(8, 8), cmap="gray_r")
         ax.set_title(f"{errors.given[row]} → {errors.suggested[row]}", loc="center")
         ax.axis("off")
+
+
+def harmful() -> None:
+    """The training images that harm a CNN most, by the example."""
+    example = runpy.run_path(str(ROOT / "examples" / "harmful_images.py"))
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "harmful.png"
+        with contextlib.redirect_stdout(io.StringIO()):
+            example["main"](["--out", str(picture)])
+        image = plt.imread(picture)
+    figure = plt.figure(figsize=(image.shape[1] / 100, image.shape[0] / 100), dpi=100)
+    figure.figimage(image)
 
 
 def task_labels() -> None:
@@ -479,6 +492,7 @@ PICTURES = {
     "datasets.svg": datasets,
     "mixtures.svg": mixtures,
     "recipes.svg": recipes,
+    "harmful.png": harmful,
     "private-values.svg": private_values,
     "speed.svg": speed,
     "accuracy.svg": accuracy,

@@ -91,6 +91,9 @@ class TunixHooks:
 
         self._step = jax.jit(step, donate_argnums=0)
 
+    def __repr__(self) -> str:
+        return f"TunixHooks({self.recorder})"
+
     def values(self, *, reduce: Reduce = "mean", run_tag: str = "") -> Values:
         """Return the values of all samples; see `InRun.finish`."""
         return self.recorder.finish(self._state, reduce=reduce, run_tag=run_tag)
