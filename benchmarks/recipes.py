@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -78,7 +79,7 @@ def measure(
     for run in range(runs):
         key = KEY(run)
         params = train(jax.random.fold_in(key, 0), x, y)
-        right = np.asarray(recipe.apply(params, x_val)).argmax(1) == y_val
+        right = recipe.apply(params, jnp.asarray(x_val)).argmax(1) == y_val
         accuracies.append(float(right.mean()))
         truth = tasks.retrain_subsets(
             recipe, *few, key=key, subsets=masks, seeds=1, same_seed=True
