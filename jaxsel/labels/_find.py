@@ -90,10 +90,9 @@ def find_label_errors(
     Returns:
         The suspected labels with suggestions, scores of all labels, and estimates.
 
-    The default learner costs the training of `folds` models for each of five penalties,
-    all in one program (twice for tables of at most 32 columns of numbers), and n² d
-    multiply-adds for neighbours. These are left out, with the duplicates, where that is
-    above 1e12.
+    The default learner costs the training of `folds` models for each of five penalties
+    (twice for tables of at most 32 columns of numbers), and n² d multiply-adds for
+    neighbours. These are left out, with the duplicates, where that is above 1e12.
 
     Raises:
         TypeError: If an argument has the wrong type.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 
 from jaxsel._devices.typed import fori_loop, jit
 from jaxsel._inputs.checks import caller_level
-from jaxsel.value import Curvature, LogisticRegression, fit_softmax
+from jaxsel.value import LogisticRegression, fit_softmax
 
 from ._two_classes import fit_two
 
@@ -19,12 +20,13 @@ GRID = (10.0, 3.0, 1.0, 0.3, 0.1)
 """Penalties as shares of the features' total variance."""
 
 LEAST = -30.0  # log probabilities: a class that a fold lacks has none
-_TOL = 1e-2
+_TOL = 0.1
 _TWO_TOL = 1e-4  # of `fit_two`, whose steps are cheap
 _COARSER = 10  # Newton's last step squares the error
 _EXPLICIT = 256  # columns up to which Hessians of two classes are formed
 _TRIED, _OF_CLASS = 2500, 100  # samples that choose the penalty, where fits cost most
-_ENTRIES = 1 << 25  # probabilities of all penalties in memory
+_ENTRIES = 1 << 25  # probabilities in memory
+_ROTATED = 2048  # coordinates up to which features are rotated
 
 
 def logistic_folds(
@@ -45,12 +47,12 @@ def logistic_folds(
         probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
         warn_unconverged(converged)
         return np.asarray(probs)
-    rows = np.ones((len(x), x.shape[1] + 1), np.float32)
-    np.subtract(x, x.mean(axis=0, dtype=np.float64), out=rows[:, :-1], casting="unsafe")
-    tol = _COARSER * learner.tol
-    logs, _, converged = _trained(rows, codes, n_classes, fold, (learner.l2,), tol)
-    warn_unconverged(converged)
-    return np.where(logs[0] > LEAST, np.exp(logs[0]), 0)
+    centred = x - x.mean(axis=0, dtype=np.float64)
+    samples = _Samples.of(centred, codes, n_classes, fold)
+    fit = samples.fit(learner.l2, _COARSER * learner.tol)
+    warn_unconverged(fit.converged)
+    log_probs = np.asarray(fit.log_probs)
+    return np.where(log_probs > LEAST, np.exp(log_probs), 0)
 
 
 def warn_unconverged(converged: Any) -> None:
@@ -108,91 +110,160 @@ def tuned_logistic(
     scale = float((centred * centred).sum(axis=1).mean())
     # One scale for all columns, to keep their relative variances.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
-    rows = np.append(centred, np.ones((len(x), 1)), axis=1).astype(np.float32)
-    n, most = len(x), _ENTRIES // (n_classes * len(GRID))
-    if n_classes > 2 or rows.shape[1] > _EXPLICIT:
-        most = min(most, max(_TRIED, _OF_CLASS * n_classes))
-    tried = np.arange(n)[:: -(-n // most)] if n > most else np.arange(n)
-    by_penalty, loss = _fit(rows[tried], codes[tried], n_classes, fold[tried], GRID)
-    best = int(np.argmin(loss))
-    if len(tried) < n:
-        by_penalty, _ = _fit(rows, codes, n_classes, fold, GRID[best : best + 1])
-        log_probs = by_penalty[0]
-    else:
-        log_probs = by_penalty[best]
-    penalties = [scale * share for share in GRID]
-    losses = {l2: float(value) for l2, value in zip(penalties, loss, strict=True)}
-    return Tuned(log_probs, penalties[best], losses)
-
-
-def _fit(
-    rows: np.ndarray,
-    codes: np.ndarray,
-    n_classes: int,
-    fold: np.ndarray,
-    shares: tuple[float, ...],
-    tol: float = _TOL,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return held-out log probabilities `[G, n, K]`, and their losses `[G]`."""
-    if n_classes == 2 and rows.shape[1] <= _EXPLICIT and _both_everywhere(codes, fold):
-        fitted = _fit_two(rows[:, :-1], codes, fold, shares)
-        if fitted is not None:
-            return fitted
-    return _trained(rows, codes, n_classes, fold, shares, tol)[:2]
+    fits = None
+    if n_classes == 2 and flat.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
+        fits = _fit_two(centred, codes, fold)
+    if fits is None:
+        fits = _fit_many(centred, codes, n_classes, fold)
+    best, losses = fits
+    shares = dict(zip((scale * share for share in GRID), losses, strict=True))
+    return Tuned(best, min(shares, key=shares.__getitem__), shares)
 
 
 def _fit_two(
-    rows: np.ndarray, codes: np.ndarray, fold: np.ndarray, shares: tuple[float, ...]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Fit two classes as `_fit` does, one penalty after another; None if one fails."""
+    centred: np.ndarray, codes: np.ndarray, fold: np.ndarray
+) -> tuple[np.ndarray, list[float]] | None:
+    """Return what `_fit_many` does, of two classes; None if a fit does not converge."""
     trains = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
     y, weights = codes.astype(np.float32), trains.astype(np.float32)
-    x = jnp.asarray(rows)
-    fits = [_two(x, y, weights, np.float32(share), tol=_TWO_TOL) for share in shares]
+    x = jnp.asarray(centred, jnp.float32)
+    fits = [_two(x, y, weights, np.float32(share), tol=_TWO_TOL) for share in GRID]
     if not all(np.all(converged) for _, converged in fits):
         return None
-    probs = np.stack([probs for probs, _ in fits])
-    log_probs = np.log(np.maximum(probs, np.exp(np.float32(LEAST))))
-    right = log_probs[:, np.arange(len(codes)), codes]
-    return log_probs, -right.mean(axis=1, dtype=np.float64)
+    least = np.exp(np.float32(LEAST))
+    logs = [np.log(np.maximum(probs, least)) for probs, _ in fits]
+    losses = [
+        -float(log[np.arange(len(codes)), codes].mean(dtype=np.float64)) for log in logs
+    ]
+    return logs[int(np.argmin(losses))], losses
 
 
-def _trained(
-    rows: np.ndarray,
-    codes: np.ndarray,
-    n_classes: int,
-    fold: np.ndarray,
-    shares: tuple[float, ...],
-    tol: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return log probabilities `[G, n, K]`, losses, and convergence `[folds G]`."""
-    log_probs, loss, converged = _held_out(
-        jnp.asarray(rows),
-        jnp.asarray((codes == np.arange(n_classes)[:, None]).astype(np.float32)),
-        jnp.asarray(fold),
-        jnp.asarray(shares, jnp.float32),
-        folds=int(fold.max()) + 1,
-        tol=tol,
-    )
-    return np.asarray(log_probs), np.asarray(loss), np.asarray(converged)
+def _fit_many(
+    centred: np.ndarray, codes: np.ndarray, n_classes: int, fold: np.ndarray
+) -> tuple[np.ndarray, list[float]]:
+    """Return log probabilities `[n, K]` by the best penalty, and losses of all."""
+    samples = _Samples.of(centred, codes, n_classes, fold)
+    n, most = len(codes), min(_ENTRIES // n_classes, max(_TRIED, _OF_CLASS * n_classes))
+    tried = np.arange(n) % -(-n // most) == 0
+    theta, fits = None, list[_Fit]()
+    for share in GRID:
+        # Ever weaker penalties, each from the coefficients of the last.
+        fits.append(samples.fit(share, _TOL, tried, theta))
+        theta = fits[-1].theta
+    losses = [float(fit.loss) for fit in fits]
+    best = int(np.argmin(losses))
+    fit = fits[best]
+    if not tried.all():
+        fit = samples.fit(GRID[best], _TOL, np.ones(n, bool), fit.theta)
+    return np.asarray(fit.log_probs), losses
 
 
-@jit(static_argnames=("folds", "tol"))
+class _Fit(NamedTuple):
+    """Models of all folds.
+
+    Attributes:
+        log_probs: Held out, `[n, K]`.
+        loss: Mean cross-entropy of the samples that were used, in nats.
+        converged: `[folds]`.
+        theta: Coefficients, `[folds, K, p]`.
+    """
+
+    log_probs: jax.Array
+    loss: jax.Array
+    converged: jax.Array
+    theta: jax.Array
+
+
+class _Samples(NamedTuple):
+    """Samples of any number of classes, for models of all folds."""
+
+    x: jax.Array  # in coordinates that hardly correlate, and one of ones, [n, p]
+    onehot: jax.Array  # [K, n]
+    fold: jax.Array  # [n]
+    folds: int
+
+    @classmethod
+    def of(
+        cls, centred: np.ndarray, codes: np.ndarray, n_classes: int, fold: np.ndarray
+    ) -> _Samples:
+        onehot = codes == np.arange(n_classes)[:, None]
+        return cls(
+            jnp.asarray(_rotated(centred)),
+            jnp.asarray(onehot.astype(np.float32)),
+            jnp.asarray(fold),
+            int(fold.max()) + 1,
+        )
+
+    def fit(
+        self,
+        l2: float,
+        tol: float,
+        used: np.ndarray | None = None,
+        theta: jax.Array | None = None,
+    ) -> _Fit:
+        """Train on the samples that are used, `[n]`, from coefficients or from zero."""
+        n, p = self.x.shape
+        return _held_out(
+            *self[:3],
+            jnp.asarray(np.ones(n, bool) if used is None else used),
+            jnp.float32(l2),
+            jnp.zeros((self.folds, len(self.onehot), p)) if theta is None else theta,
+            tol=tol,
+        )
+
+
+def _rotated(centred: np.ndarray) -> np.ndarray:
+    """Return coordinates along principal axes, and one of ones, `[n, p]` float32.
+
+    The penalty does not mind how axes lie, and conjugate gradients need a fraction of
+    the steps where a diagonal matrix is near the Hessian. Of more columns than samples
+    those directions remain in which samples differ.
+    """
+    n, d = centred.shape
+    if d <= min(n, _ROTATED):
+        # Any rotation is exact; a part of the samples tells a good one.
+        part = centred[:: -(-n // (4 * _ROTATED))]
+        centred = centred @ np.linalg.eigh(part.T @ part)[1]
+    elif n <= _ROTATED:
+        values, axes = np.linalg.eigh(centred @ centred.T)
+        centred = axes * np.sqrt(np.maximum(values, 0))
+    return np.append(centred, np.ones((n, 1)), axis=1).astype(np.float32)
+
+
+class _Uncorrelated(NamedTuple):
+    """Curvature of columns that do not correlate, alike for all classes."""
+
+    variances: jax.Array  # [p]
+
+    def inverse(
+        self, trace: jax.Array, ridge: jax.Array
+    ) -> Callable[[jax.Array], jax.Array]:
+        shares = self.variances / jnp.sum(self.variances)
+
+        def apply(right: jax.Array) -> jax.Array:
+            of_class = trace[:, None] / right.shape[1]
+            return right / (ridge + of_class * shares[None])[:, None]
+
+        return apply
+
+
+@jit(static_argnames="tol")
 def _held_out(
     x: jax.Array,
     onehot: jax.Array,
     fold: jax.Array,
+    used: jax.Array,
     l2: jax.Array,
+    theta: jax.Array,
     *,
-    folds: int,
     tol: float,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    grid, classes, (n, p) = len(l2), len(onehot), x.shape
-    trains = (fold[None] != jnp.arange(folds)[:, None]).astype(jnp.float32)
-    weights = jnp.repeat(trains, grid, axis=0)
+) -> _Fit:
+    folds, (n, p) = len(theta), x.shape
+    trains = used[None] & (fold[None] != jnp.arange(folds)[:, None])
+    weights = trains.astype(jnp.float32)
     present = jnp.matmul(weights, onehot.T, precision="highest") > 0
     # With two classes scikit-learn penalises the difference of their weights.
-    slopes = jnp.tile(l2, folds) * jnp.where(present.sum(1) == 2, 2.0, 1.0)
+    slopes = l2 * jnp.where(present.sum(1) == 2, 2.0, 1.0)
     slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
     theta, converged = fit_softmax(
         x,
@@ -200,30 +271,18 @@ def _held_out(
         weights,
         jnp.pad(slopes, ((0, 0), (0, 1))),
         present,
-        jnp.zeros((folds * grid, classes, p), jnp.float32),
+        jnp.where(present[:, :, None], theta, 0),
         present.sum(1) > 1,
-        _alike(x, classes),
+        _Uncorrelated(jnp.mean(x * x, axis=0)),
         tol,
     )
-    models = theta.reshape(folds, grid * classes, p)
-    is_present = present.reshape(folds, 1, grid, classes)
 
     def take(i: jax.Array, log_probs: jax.Array) -> jax.Array:
-        z = jnp.matmul(x, models[i].T, precision="highest").reshape(n, grid, classes)
-        z = jax.nn.log_softmax(jnp.where(is_present[i], z, -jnp.inf), axis=-1)
-        return jnp.where((fold == i)[:, None, None], jnp.maximum(z, LEAST), log_probs)
+        z = jnp.matmul(x, theta[i].T, precision="highest")
+        z = jax.nn.log_softmax(jnp.where(present[i][None], z, -jnp.inf), axis=-1)
+        return jnp.where((fold == i)[:, None], jnp.maximum(z, LEAST), log_probs)
 
-    held_out = fori_loop(0, folds, take, jnp.zeros((n, grid, classes), jnp.float32))
-    right = jnp.sum(held_out * onehot.T[:, None], axis=-1)
-    return held_out.transpose(1, 0, 2), -right.mean(0), converged
-
-
-def _alike(x: jax.Array, classes: int) -> Curvature:
-    """Return a curvature that is the same in all directions.
-
-    To know the true one costs more than it saves a few folds.
-    """
-    p = x.shape[1]
-    trace = (1 - 1 / classes) * jnp.mean(jnp.sum(x * x, axis=1))
-    zeros = jnp.zeros((1, classes, p), jnp.float32)
-    return Curvature(zeros, jnp.zeros(1, jnp.float32), trace / (classes * p), trace)
+    held_out = fori_loop(0, folds, take, jnp.zeros((n, len(onehot)), jnp.float32))
+    right = jnp.sum(held_out * onehot.T, axis=-1)
+    loss = -jnp.sum(jnp.where(used, right, 0)) / jnp.sum(used)
+    return _Fit(held_out, loss, converged, theta)

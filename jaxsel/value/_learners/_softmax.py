@@ -9,7 +9,7 @@ out: prefixes of one permutation cost what their length does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,27 @@ from jaxtyping import Bool, Float
 from jaxsel._devices.typed import cond, fori_loop, while_loop
 
 from ._arrays import dot
-from ._curvature import Curvature
 from ._newton import damped
 
 STEPS = 100
 _INNER = 25  # conjugate gradients in a step
 _LOOSE, _TIGHT = 0.3, 0.03  # shares of the residual that a step may leave
 _BLOCK = 128  # points
+
+
+class Preconditioner(Protocol):
+    """The curvature on all data, as far as it is known."""
+
+    def inverse(
+        self, trace: jax.Array, ridge: jax.Array
+    ) -> Callable[[jax.Array], jax.Array]:
+        """Return a function that solves systems `[B, C, p]` of about the Hessians.
+
+        Args:
+            trace: Of each subset's curvature, `[B]`, to which that of all is scaled.
+            ridge: Added to all eigenvalues, `[B, 1]`.
+        """
+        ...
 
 
 class _State(NamedTuple):
@@ -68,7 +82,7 @@ def fit_softmax(
     present: Bool[jax.Array, "B C"],
     theta: Float[jax.Array, "B C p"],
     active: Bool[jax.Array, " B"],
-    curvature: Curvature,
+    curvature: Preconditioner,
     tol: float,
 ) -> tuple[Float[jax.Array, "B C p"], Bool[jax.Array, " B"]]:
     """Minimise the weighted cross-entropy + Σ penalty θ² / 2 for each subset.
@@ -83,7 +97,7 @@ def fit_softmax(
         present: Which classes a subset has, `[B, C]`: others get no probability.
         theta: Where to start, `[B, C, p]`; 0 for classes that are not present.
         active: Which subsets to fit, `[B]`; others are left at `theta`.
-        curvature: On all data.
+        curvature: Preconditions the systems of all subsets.
         tol: A subset is done once differences of logits are about this far from those
             of the optimum, by what the last step changed and left.
 
@@ -169,7 +183,7 @@ def fit_softmax(
 
         # Looser while far away, so that steps get better as fast as they get smaller.
         forcing = jnp.clip(_LOOSE * state.spread, _TIGHT, _LOOSE)
-        near = _inverse(curvature, trace, ridge)
+        near = curvature.inverse(trace, ridge)
 
         def solve(right: jax.Array) -> jax.Array:
             return jnp.where(mask, near(right), 0)
@@ -234,31 +248,6 @@ def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
         split(reordered(weights, 1))[:, :, None],
         -(-used.sum() // size),
     )
-
-
-def _inverse(
-    curvature: Curvature, trace: jax.Array, ridge: jax.Array
-) -> Callable[[jax.Array], jax.Array]:
-    """Return a preconditioner of subsets by the trace of their curvature, `[B]`.
-
-    It solves systems of the curvature on all data, scaled to the trace, with ridge
-    `[B, 1]`; outside its vectors all eigenvalues are taken for their mean there.
-    """
-    scale = trace[:, None] / jnp.where(curvature.trace > 0, curvature.trace, 1)
-    outside = 1 / (ridge + scale * curvature.rest)
-    inside = 1 / (ridge + scale * curvature.values[None]) - outside
-    vectors = curvature.vectors.reshape(len(curvature.values), -1)
-
-    def apply(right: jax.Array) -> jax.Array:
-        flat = right.reshape(len(right), -1)
-        # Preconditioners need not be exact, but positive definite: `inside` all but
-        # cancels `outside`, which fails in fewer digits, the default on GPUs.
-        along = jnp.matmul(flat, vectors.T, precision="highest")
-        solution = outside * flat
-        solution += jnp.matmul(inside * along, vectors, precision="highest")
-        return solution.reshape(right.shape)
-
-    return apply
 
 
 def _solve(
