@@ -32,8 +32,9 @@ _LOG = logging.getLogger(__name__)
 
 NEIGHBOURS = (5, 10, 20, 50, 100)
 SHARPNESS = (0.0, 1.0, 3.0)
-_TRIED = 1024  # samples on which metrics are compared
+_TRIED = 512  # samples on which metrics are compared
 _ENTRIES = 1 << 22  # distances in memory at once
+_NUMBERS = 1 << 18  # of features, computed in float64 at once: they fit a cache
 _SEARCH = 1e12  # multiply-adds of a search for neighbours that is made unasked
 _ROUNDED = 1e-3  # share of a distance that rounding may take
 
@@ -162,7 +163,7 @@ def likelier_neighbours(x: np.ndarray, codes: np.ndarray, n_classes: int) -> Nea
     """Find neighbours by the distance that predicts some of the labels better.
 
     Returns:
-        Neighbours of at most 1024 samples, evenly spaced; of all where there are fewer.
+        Neighbours of at most 512 samples, evenly spaced; of all where there are fewer.
     """
     rows = np.arange(len(codes))[:: -(-len(codes) // _TRIED)]
     tried: list[tuple[float, Near]] = []
@@ -250,7 +251,7 @@ def _settled(
     lengths = rounded.astype(np.float64)
     of, place = np.nonzero(doubtful)
     flat = x.reshape(len(x), -1)
-    size = max(1, _ENTRIES // flat.shape[1])
+    size = max(1, _NUMBERS // flat.shape[1])
     for start in range(0, len(of), size):
         part = of[start : start + size], place[start : start + size]
         a, b = flat[rows[part[0]]], flat[indices[part]]
