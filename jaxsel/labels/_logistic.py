@@ -123,7 +123,7 @@ def tuned_logistic(
 def _fit_two(
     centred: np.ndarray, codes: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, list[float]] | None:
-    """Return what `_fit_many` does, of two classes; None if a fit does not converge."""
+    """Do the same as `_fit_many` for two classes; None if a fit does not converge."""
     trains = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
     y, weights = codes.astype(np.float32), trains.astype(np.float32)
     x = jnp.asarray(centred, jnp.float32)
@@ -236,13 +236,13 @@ class _Uncorrelated(NamedTuple):
     variances: jax.Array  # [p]
 
     def inverse(
-        self, trace: jax.Array, ridge: jax.Array
+        self, trace: jax.Array, l2: jax.Array
     ) -> Callable[[jax.Array], jax.Array]:
         shares = self.variances / jnp.sum(self.variances)
 
         def apply(right: jax.Array) -> jax.Array:
             of_class = trace[:, None] / right.shape[1]
-            return right / (ridge + of_class * shares[None])[:, None]
+            return right / (l2 + of_class * shares[None])[:, None]
 
         return apply
 

@@ -40,6 +40,18 @@ def test_logistic_regression(classes, d):
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("rotated", [60, 20])
+def test_more_columns_than_samples(rotated, monkeypatch):
+    """Rotated to the directions in which samples differ, or left as they are."""
+    monkeypatch.setattr(_logistic, "_ROTATED", rotated)
+    x, y = samples(n=60, d=80)
+    learner = value.LogisticRegression(l2=0.5, tol=1e-6)
+    probs = labels.cross_val_probs(learner, x, y)
+    model = LogisticRegression(C=2, tol=1e-8, max_iter=1000)
+    expected = theirs(model, x.astype(np.float64), y, deal_folds(y))
+    np.testing.assert_allclose(probs, expected, atol=1e-5)
+
+
 @pytest.mark.left_out
 def test_categories_of_few_samples():
     """A column that one class alone has moves far, and holds up no other."""

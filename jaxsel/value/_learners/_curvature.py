@@ -38,16 +38,16 @@ class Curvature(NamedTuple):
     trace: jax.Array
 
     def inverse(
-        self, trace: jax.Array, ridge: jax.Array
+        self, trace: jax.Array, l2: jax.Array
     ) -> Callable[[jax.Array], jax.Array]:
         """Return a preconditioner of subsets by the trace of their curvature, `[B]`.
 
-        It solves systems of the curvature on all data, scaled to the trace, with ridge
+        It solves systems of the curvature on all data, scaled to the trace, with l2
         `[B, 1]`; outside its vectors all eigenvalues are taken for their mean there.
         """
         scale = trace[:, None] / jnp.where(self.trace > 0, self.trace, 1)
-        outside = 1 / (ridge + scale * self.rest)
-        inside = 1 / (ridge + scale * self.values[None]) - outside
+        outside = 1 / (l2 + scale * self.rest)
+        inside = 1 / (l2 + scale * self.values[None]) - outside
         vectors = self.vectors.reshape(len(self.values), -1)
 
         def apply(right: jax.Array) -> jax.Array:

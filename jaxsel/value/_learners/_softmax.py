@@ -30,13 +30,13 @@ class Preconditioner(Protocol):
     """The curvature on all data, as far as it is known."""
 
     def inverse(
-        self, trace: jax.Array, ridge: jax.Array
+        self, trace: jax.Array, l2: jax.Array
     ) -> Callable[[jax.Array], jax.Array]:
         """Return a function that solves systems `[B, C, p]` of about the Hessians.
 
         Args:
             trace: Of each subset's curvature, `[B]`, to which that of all is scaled.
-            ridge: Added to all eigenvalues, `[B, 1]`.
+            l2: Added to all eigenvalues, `[B, 1]`.
         """
         ...
 
