@@ -19,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from jaxsel import attribute
+from jaxsel.attribute._in_run import InRunTraining
 
 Call = Callable[[], Any]
 
@@ -169,7 +170,7 @@ def stepped(task: Setup, start_and_step: tuple[Any, Step]) -> Call:
     return call
 
 
-def followed(task: Setup) -> attribute.InRunTraining:
+def followed(task: Setup) -> InRunTraining:
     """Return values with each gradient followed through the momentum, in A's recipe."""
     return attribute.in_run_shapley(
         loss,

@@ -10,9 +10,9 @@ import jax
 
 from jaxsel.neighbors import Sort
 from jaxsel.neighbors._exact import Exact
-from jaxsel.value import rank_table, semivalue, semivalue_hybrid, shapley_weights
+from jaxsel.value import rank_table, semivalue, shapley_weights
 from jaxsel.value._accumulate import accumulate
-from jaxsel.value._hybrid import HEAD
+from jaxsel.value._hybrid import HEAD, semivalue_hybrid
 from jaxsel.value._options import Options
 from jaxsel.value._task import Task
 from jaxsel.value._weights import RankTable

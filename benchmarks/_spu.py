@@ -265,7 +265,7 @@ def pool_case(*, quick: bool) -> Case[Samples]:
 
 
 def _checked_pool(job: Session, samples: Samples, result: Any) -> Mapping[str, float]:
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     del samples
     ran, figures, clear = result

@@ -27,6 +27,7 @@ import optax
 
 import jaxsel
 from jaxsel import attribute, tasks
+from jaxsel.tasks._lds import Lds
 
 from ._threads import limit, limited
 
@@ -73,8 +74,8 @@ class Row(NamedTuple):
         again: CPU seconds of the second.
     """
 
-    half: list[tasks.Lds]
-    drop: list[tasks.Lds]
+    half: list[Lds]
+    drop: list[Lds]
     first: float
     again: float
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxsel.market import Design, optimal_design
+from jaxsel.market import optimal_design
+from jaxsel.market._design._design import Design
 
 from ._case import Case, Contender, Target, at_most, faster
 from ._harness import main

@@ -2,7 +2,7 @@
 
 A model owner exports a proxy, a data owner gets its manifest, and both score and choose
 the data owner's samples without showing each other anything but the choice. Each engine
-says what it does not protect from: `engine_of(name).notice`.
+says what it does not protect from: `engines.engine_of(name).notice`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._appraise import appraise as appraise
     from ._choose import choose as choose
     from ._config import (
         Config as Config,
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
     from ._result import Result as Result
     from ._scoring import (
         score_pool as score_pool,
-        share_proxy as share_proxy,
         to_crypten as to_crypten,
     )
     from ._selection import run_selection as run_selection
     from ._session import deal as deal, run as run
-    from .engines import Engine as Engine, engine_of as engine_of
     from .engines.crypten import (
         import_crypten as import_crypten,
         load as load,
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
 
 # Imported when asked for: CrypTen, and what a party does not need, take seconds.
 _MODULES = {
-    "appraise": "_appraise",
     "choose": "_choose",
     "import_crypten": "engines.crypten",
     "Config": "_config",
@@ -54,9 +50,6 @@ _MODULES = {
     "Refused": "_handshake",
     "SessionError": "_handshake",
     "load": "engines.crypten",
-    "Engine": "engines",
-    "engine_of": "engines",
-    "share_proxy": "_scoring",
     "to_crypten": "_scoring",
     "Limits": "_limits",
     "Ledger": "_ledger",

@@ -1,4 +1,4 @@
-"""The public pure kernels, in one place: each one runs inside jit and vmap.
+"""The pure kernels, in one place: each one runs inside jit and vmap.
 
 `test_kernels.py` tests every kernel listed here, and lowers it to platforms that this
 machine does not have.
@@ -20,8 +20,6 @@ from jaxsel import (
     attribute,
     filter,
     gradients,
-    labels,
-    market,
     match,
     neighbors,
     proxy,
@@ -29,12 +27,46 @@ from jaxsel import (
     value,
 )
 from jaxsel.gradients._factored import LayerFactors
+from jaxsel.labels._kernels import confident_counts, label_quality
 from jaxsel.labels._quality import QUALITIES
+from jaxsel.market._design._frank_wolfe import frank_wolfe_design
+from jaxsel.match._func_feat import geometric_median
+from jaxsel.proxy._forward import proxy_logits, proxy_scores
 from jaxsel.proxy._probe import Probe
 from jaxsel.proxy.families import attention_emulator
+from jaxsel.retrieve._binning import fewest_mismatches
+from jaxsel.retrieve._round_robin import round_robin
+from jaxsel.value._hard_label import weighted_shapley
+from jaxsel.value._hybrid import semivalue_hybrid
 from jaxsel.value._mixture_kernel import mixture_left_out, mixture_posterior
-from jaxsel.value._threshold_kernel import harmonic_numbers
+from jaxsel.value._regression import regression_shapley, regression_table
+from jaxsel.value._semivalue import semivalue_tied, semivalue_top
+from jaxsel.value._threshold_kernel import (
+    counted_shapley,
+    harmonic_numbers,
+    threshold_shapley,
+)
 from jaxsel.value._weights import loo_weights
+
+PRIVATE = {
+    "attribute._gauss_newton": ("gauss_newton",),
+    "attribute._gauss_newton_cg": ("gauss_newton_cg",),
+    "attribute._metagradient": ("weight_derivative",),
+    "attribute._tracin": ("tracin_term",),
+    "labels._kernels": ("confident_counts", "label_quality"),
+    "market._design._frank_wolfe": ("frank_wolfe_design",),
+    "match._func_feat": ("geometric_median",),
+    "proxy._forward": ("proxy_logits", "proxy_scores"),
+    "retrieve._binning": ("fewest_mismatches",),
+    "retrieve._round_robin": ("round_robin",),
+    "value._hard_label": ("weighted_shapley",),
+    "value._hybrid": ("semivalue_hybrid",),
+    "value._regression": ("regression_shapley",),
+    "value._semivalue": ("semivalue_tied", "semivalue_top"),
+    "value._threshold_kernel": ("counted_shapley", "threshold_shapley"),
+    "value._utility": ("evaluate",),
+}
+"""Modules and their private kernels, whose shapes are checked as well."""
 
 N, D, K = 40, 3, 5
 TABLES = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -225,11 +257,11 @@ def _proxy_parameters():
 
 
 def _proxy_logits(x, mask):
-    return proxy.proxy_logits(_PROXY, x, mask, manifest=_MANIFEST)
+    return proxy_logits(_PROXY, x, mask, manifest=_MANIFEST)
 
 
 def _proxy_scores(logits):
-    return proxy.proxy_scores(_PROXY, logits[..., :2], manifest=_MANIFEST)
+    return proxy_scores(_PROXY, logits[..., :2], manifest=_MANIFEST)
 
 
 _PROXY = _proxy_parameters()
@@ -247,57 +279,55 @@ KERNELS = [
         lambda rng: (rng.permutation(N).astype(np.int32), _distances(rng)),
     ),
     Kernel("semivalue", partial(value.semivalue, table=_TABLE), _matches),
-    Kernel("semivalue_tied", partial(value.semivalue_tied, table=_TABLE), _matches),
+    Kernel("semivalue_tied", partial(semivalue_tied, table=_TABLE), _matches),
     Kernel(
         "semivalue_top",
-        partial(
-            value.semivalue_top, weight=_LOO.weight[: K + 1], drop=_LOO.drop[: K + 1]
-        ),
+        partial(semivalue_top, weight=_LOO.weight[: K + 1], drop=_LOO.drop[: K + 1]),
         _matches,
     ),
     Kernel(
         "semivalue_hybrid",
-        partial(value.semivalue_hybrid, table=_TABLE, head=8, levels=16),
+        partial(semivalue_hybrid, table=_TABLE, head=8, levels=16),
         _matches,
     ),
     Kernel(
         "threshold_shapley",
         partial(
-            value.threshold_shapley,
+            threshold_shapley,
             radius=9.0,
             harmonic=harmonic_numbers(N),
             prior=0.5,
         ),
         _matches,
     ),
-    Kernel("counted_shapley", partial(value.counted_shapley, prior=0.5), _counts),
-    Kernel("weighted_shapley", partial(value.weighted_shapley, k=K, levels=3), _votes),
+    Kernel("counted_shapley", partial(counted_shapley, prior=0.5), _counts),
+    Kernel("weighted_shapley", partial(weighted_shapley, k=K, levels=3), _votes),
     Kernel(
         "regression_shapley",
-        partial(value.regression_shapley, table=value.regression_table(N, K)),
+        partial(regression_shapley, table=regression_table(N, K)),
         _targets,
     ),
     Kernel("pursue", _pursue, _gradients),
     Kernel("pursue-factored", _pursue_factored, _factors),
     Kernel(
         "frank_wolfe_design",
-        partial(market.frank_wolfe_design, steps=5),
+        partial(frank_wolfe_design, steps=5),
         lambda rng: (_points(rng)[0], np.eye(D, dtype=np.float32), np.float32(0)),
     ),
-    Kernel("geometric_median", match.geometric_median, lambda rng: _points(rng)[:1]),
+    Kernel("geometric_median", geometric_median, lambda rng: _points(rng)[:1]),
     Kernel("median_distance", match.median_distance, _points),
     Kernel("coverage", partial(retrieve.coverage, budget=8), _near),
-    Kernel("round_robin", partial(retrieve.round_robin, budget=8), _points),
+    Kernel("round_robin", partial(round_robin, budget=8), _points),
     Kernel("target_subspace", partial(gradients.target_subspace, rank=3), _products),
     Kernel("merge_nearest-l2", partial(_merge_nearest, metric="l2"), _points),
     Kernel("merge_nearest-cosine", partial(_merge_nearest, metric="cosine"), _points),
-    Kernel("fewest_mismatches", retrieve.fewest_mismatches, _codes),
+    Kernel("fewest_mismatches", fewest_mismatches, _codes),
     Kernel("ks_threshold", filter.ks_threshold, lambda rng: _matches(rng)[::-1]),
-    Kernel("confident_counts", labels.confident_counts, _labelled),
+    Kernel("confident_counts", confident_counts, _labelled),
     *(
         Kernel(
             f"label_quality-{method}",
-            partial(labels.label_quality, method=method),
+            partial(label_quality, method=method),
             _labelled,
         )
         for method in QUALITIES

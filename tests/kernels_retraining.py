@@ -8,6 +8,12 @@ import numpy as np
 import optax
 
 from jaxsel import attribute, value
+from jaxsel.attribute._gauss_newton import gauss_newton
+from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
+from jaxsel.attribute._metagradient import weight_derivative
+from jaxsel.attribute._tracin import tracin_term
+from jaxsel.value._metrics import SCORERS
+from jaxsel.value._utility import evaluate
 
 N, D, _CLASSES, _SUBSETS = 40, 3, 3, 4
 
@@ -117,7 +123,7 @@ _LEARNERS = {
 
 @jax.jit
 def _evaluate(masks):
-    return value.evaluate(
+    return evaluate(
         value.GaussianNB(),
         _DATA,
         masks,
@@ -195,12 +201,12 @@ def _network(rng):
 
 @jax.jit
 def _gauss_newton(w, x, y, x_val, y_val):
-    return attribute.gauss_newton(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
+    return gauss_newton(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
 
 
 @jax.jit
 def _gauss_newton_cg(w, x, y, x_val, y_val):
-    return attribute.gauss_newton_cg(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
+    return gauss_newton_cg(_RECIPE, w, x, y, x_val, y_val, 0.1, chunk_size=16)
 
 
 @jax.jit
@@ -210,7 +216,7 @@ def _weight_derivative(w, x, y, x_val, y_val):
     )
     weights = np.ones(N, np.float32)
     each = np.eye(len(x_val), dtype=np.float32)
-    return attribute.weight_derivative(
+    return weight_derivative(
         *(_RECIPE, plan, x, y, weights, x_val, y_val, each), segments=2
     )
 
@@ -218,7 +224,7 @@ def _weight_derivative(w, x, y, x_val, y_val):
 @jax.jit
 def _tracin_term(w, x, y, x_val, y_val):
     state = _RECIPE.optimizer.init(w)
-    return attribute.tracin_term(
+    return tracin_term(
         _RECIPE, w, x, y, x_val, y_val, state=state, normalise=True, chunk_size=16
     )
 
@@ -233,7 +239,7 @@ KERNELS = [
     ("linear_passes", _linear_passes, _ranks),
     *(
         (f"metric-{name}", jax.jit(metric), _predictions if name == "r2" else _scores)
-        for name, metric in value.SCORERS.items()
+        for name, metric in SCORERS.items()
     ),
     *(
         (name, partial(_draw, sample), lambda rng: (rng.integers(100),))

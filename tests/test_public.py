@@ -23,10 +23,12 @@ from jaxsel import (
     retrieve,
     value,
 )
+from jaxsel.attribute._in_run import InRunTraining
 from jaxsel.filter._classes import ClassThresholds
 from jaxsel.labels._joint import ConfidentJoint
 from jaxsel.labels._neighbours import Duplicates
 from jaxsel.retrieve._nearest import Nearest
+from jaxsel.value._metrics import SCORERS
 
 ROOMS = [
     *(value, neighbors, gradients, match, retrieve, filter, proxy, market),
@@ -37,7 +39,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 # What the tests call a kernel, and the docs another name, or two.
 NAMES = {
-    "metric": {("value", "SCORERS")},
     "learner": {("learner", "fit"), ("learner", "predict")},
 }
 # Takes no arrays: where `merge_nearest` starts.
@@ -54,7 +55,7 @@ RESULTS = (
     labels.LabelErrors,
     ConfidentJoint,
     Duplicates,
-    attribute.InRunTraining,
+    InRunTraining,
 )
 DEFERRED = re.compile(
     r"arguments(?:, result and errors| and result)\s+as\s+for\s+`(\w+)`", re.IGNORECASE
@@ -87,7 +88,7 @@ def test_kernels_are_documented_and_tested():
 
 def test_metrics_and_learners_are_tested():
     tested = {kernel.name.split("-", 1)[-1] for kernel in KERNELS}
-    assert not set(value.SCORERS) - tested
+    assert not set(SCORERS) - tested
     learners = {
         name
         for name, thing in vars(value).items()

@@ -1,8 +1,8 @@
-"""The shapes that public kernels are annotated with, against those they are given.
+"""The shapes that kernels are annotated with, against those they are given.
 
-The kernels of `kernels.py` are loaded again, with every public kernel wrapped so that
-jaxtyping and beartype check its arguments and its result. Then each call that reached a
-public kernel is repeated with one array of another shape, which must be refused.
+The kernels of `kernels.py` are loaded again, with every listed kernel wrapped so that
+jaxtyping and beartype check its arguments and its result. Then each call that reached
+one is repeated with one array of another shape, which must be refused.
 """
 
 import functools
@@ -23,6 +23,7 @@ from flax import nnx
 
 import jaxsel
 from jaxsel import gradients, value
+from jaxsel.value._metrics import SCORERS
 
 LEARNERS = [
     value.GaussianNB,
@@ -31,6 +32,7 @@ LEARNERS = [
     value.NearestCentroid,
     value.RidgeRegression,
 ]
+PRIVATE = [(path, name) for path, names in kernels.PRIVATE.items() for name in names]
 # Pytrees, and what may be a number or an array.
 UNSHAPED = {
     "match.pursue": {"target", "l2"},
@@ -52,7 +54,7 @@ def as_jax(leaf):
 
 
 class Calls:
-    """Public kernels that check their shapes, and the first call of each."""
+    """Kernels that check their shapes, and the first call of each."""
 
     def __init__(self):
         self.first = {}
@@ -69,6 +71,10 @@ class Calls:
             return check(*args, **kwargs)
 
         return call
+
+
+def _short(path, name):
+    return f"{path.split('.')[0]}.{name}"
 
 
 def _shape(leaf):
@@ -88,20 +94,22 @@ def _fresh(name):
 
 @pytest.fixture(scope="module")
 def calls():
-    """Call every kernel once, with all public ones checked."""
+    """Call every kernel once, with checked shapes."""
     found = Calls()
     with pytest.MonkeyPatch.context() as patch:
         for room, name in kernels.documented():
             if room == "learner":
                 continue
             module = getattr(jaxsel, room)
-            if name == "SCORERS":
-                for metric, function in value.SCORERS.items():
-                    check = found.checked(f"value.{metric}", function)
-                    patch.setitem(value.SCORERS, metric, check)
-            else:
-                check = found.checked(f"{room}.{name}", getattr(module, name))
-                patch.setattr(module, name, check)
+            check = found.checked(f"{room}.{name}", getattr(module, name))
+            patch.setattr(module, name, check)
+        for path, name in PRIVATE:
+            module = importlib.import_module(f"jaxsel.{path}")
+            check = found.checked(_short(path, name), getattr(module, name))
+            patch.setattr(module, name, check)
+        for metric, function in SCORERS.items():
+            check = found.checked(f"value.{metric}", function)
+            patch.setitem(SCORERS, metric, check)
         for learner in LEARNERS:
             for name in ("fit", "predict"):
                 own = f"{learner.__name__}.{name}"
@@ -115,13 +123,10 @@ def calls():
     return found.first
 
 
-PUBLIC = [
-    f"{room}.{name}"
-    for room, name in kernels.documented()
-    if room != "learner" and name != "SCORERS"
-]
-PUBLIC += [f"value.{name}" for name in value.SCORERS]
-PUBLIC += [f"{one.__name__}.{part}" for one in LEARNERS for part in ("fit", "predict")]
+CHECKED = [f"{room}.{name}" for room, name in kernels.documented() if room != "learner"]
+CHECKED += [_short(path, name) for path, name in PRIVATE]
+CHECKED += [f"value.{name}" for name in SCORERS]
+CHECKED += [f"{one.__name__}.{part}" for one in LEARNERS for part in ("fit", "predict")]
 
 
 def refuses(check, arguments, name, shape):
@@ -147,7 +152,7 @@ def refuses(check, arguments, name, shape):
     return False
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.every(8)
 def test_other_shapes_are_refused(calls, name):
     check, arguments = calls[name]

@@ -310,7 +310,7 @@ def _find(
 def _check_scales(features: np.ndarray) -> list[str]:
     import numpy as np
 
-    from jaxsel.labels import on_one_scale
+    from jaxsel._inputs.columns import on_one_scale
 
     if features.ndim != 2 or len(features) < 2:
         return []

@@ -96,11 +96,11 @@ def _request(args: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
-    from jaxsel.market import METHODS_BY_NAME, hard_set, make_request
+    from jaxsel.market import METHODS, hard_set, make_request
 
     from ._read import read_array
 
-    encode = encoding(args.encode, gaps=METHODS_BY_NAME[args.method].table)
+    encode = encoding(args.encode, gaps=METHODS[args.method].table)
     leave_out_predictions(args, encode)
     data = read_data(args, args.data, labels=args.labels, encode=encode)
     encoder = None if args.hide_samples else encode.encoder
@@ -233,9 +233,9 @@ def _owner_model(
     """Return the model that samples are compared by: for gradients, a network."""
     import jax
 
-    from jaxsel.market import METHODS_BY_NAME, network_model
+    from jaxsel.market import METHODS, network_model
 
-    if not METHODS_BY_NAME[method].gradients or request.schema.classes is None:
+    if not METHODS[method].gradients or request.schema.classes is None:
         return _model_without_training(args, method, request, data)
     if args.standardize:
         raise ValueError(f"--standardize must not be given: {method} scales by itself")
@@ -262,9 +262,9 @@ def _model_without_training(
     args: argparse.Namespace, method: str, request: Request, data: Dataset
 ) -> OwnerModel | None:
     """Return a model that standardizes columns, or None; check that it may be used."""
-    from jaxsel.market import METHODS_BY_NAME, standardized_model
+    from jaxsel.market import METHODS, standardized_model
 
-    rules = METHODS_BY_NAME[method]
+    rules = METHODS[method]
     compared = (rules.features and not rules.gradients) or args.unlabelled
     raw = request.x is not None and args.features is None
     if not args.standardize:

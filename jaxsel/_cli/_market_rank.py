@@ -233,7 +233,7 @@ def _rows(
 
 
 def _table(rows: Sequence[dict[str, Any]], ranking: Ranking) -> list[str]:
-    from jaxsel.market import printable_name
+    from jaxsel._inputs.show import printable_name
 
     names = [printable_name(row["owner"]) for row in rows]
     width = max(len("owner"), *map(len, names))

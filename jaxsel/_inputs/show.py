@@ -1,6 +1,7 @@
 """Parts of the results' reprs: short, computed without JAX, and safe while traced."""
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -35,6 +36,18 @@ def show_pairs(names: Iterable[Any], values: np.ndarray) -> str:
     """Return names or positions of samples with their values as text."""
     pairs = zip((f"{name!s:.20}" for name in names), values, strict=True)
     return f"{{{', '.join(f'{name}: {float(value):.4g}' for name, value in pairs)}}}"
+
+
+def printable_name(owner: str) -> str:
+    """Return an owner's name for the terminal, all but ASCII and accents escaped.
+
+    Args:
+        owner: The name, in any script.
+    """
+    parts = unicodedata.normalize("NFD", owner)
+    if all(c.isascii() or "\u0300" <= c <= "\u0344" for c in parts):
+        return owner
+    return owner.encode("ascii", "backslashreplace").decode()
 
 
 _MOST = 300  # characters of a repr

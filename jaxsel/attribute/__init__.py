@@ -7,22 +7,14 @@ trained = in_run_shapley(
 trained.values.bottom(20)
 """
 
-from ._gauss_newton import gauss_newton as gauss_newton
-from ._gauss_newton_cg import gauss_newton_cg as gauss_newton_cg
-from ._in_run import (
-    InRunTraining as InRunTraining,
-    in_run_shapley as in_run_shapley,
-)
+from ._in_run import in_run_shapley as in_run_shapley
 from ._in_run_kernel import in_run_step as in_run_step
 from ._in_run_recorder import InRun as InRun
 from ._in_run_rules import Adam as Adam, Sgd as Sgd
 from ._influence import network_influence as network_influence
-from ._metagradient import (
-    metagradient as metagradient,
-    weight_derivative as weight_derivative,
-)
+from ._metagradient import metagradient as metagradient
 from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as TrainingPlan
 from ._registry import ATTRIBUTIONS as ATTRIBUTIONS
-from ._tracin import network_tracin as network_tracin, tracin_term as tracin_term
+from ._tracin import network_tracin as network_tracin
 from ._trak import trak as trak
 from ._tunix import TunixHooks as TunixHooks

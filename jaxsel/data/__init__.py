@@ -1,9 +1,6 @@
 """Real data sets, the user's own data, and seeded corruptions."""
 
-from jaxsel._files.packages import (
-    ChecksumError as ChecksumError,
-    FetchError as FetchError,
-)
+from jaxsel._files.packages import FetchError as FetchError
 from jaxsel._inputs.rows import Rows as Rows
 
 from ._catalog import register as register

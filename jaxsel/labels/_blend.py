@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._columns import with_hinges
+from jaxsel._inputs.columns import with_hinges
+
 from ._inputs import Predictions
 from ._logistic import tuned_logistic
 from ._neighbours import best_votes

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxsel._inputs.columns import on_one_scale
 from jaxsel._inputs.frames import foreign_columns, gapped_columns
 from jaxsel._inputs.usual_mistakes import doubt, doubt_columns
 from jaxsel.neighbors import Metric
 from jaxsel.tables import TableEncoder
 
-from ._columns import on_one_scale
 from ._folds import as_float32, check_samples, deal
 from ._neighbours import Near, affordable_neighbours
 

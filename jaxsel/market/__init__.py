@@ -4,14 +4,9 @@ from ._answer import Answer as Answer
 from ._datasets._check_vector import check_vector as check_vector
 from ._datasets._datasets import value_datasets as value_datasets
 from ._datasets._values import DatasetValues as DatasetValues
-from ._design._design import Design as Design, optimal_design as optimal_design
-from ._design._frank_wolfe import frank_wolfe_design as frank_wolfe_design
+from ._design._design import optimal_design as optimal_design
 from ._hard import HardSet as HardSet, hard_set as hard_set
-from ._methods import (
-    METHODS as METHODS,
-    METHODS_BY_NAME as METHODS_BY_NAME,
-)
-from ._names import printable_name as printable_name
+from ._methods import METHODS as METHODS
 from ._owner import answer as answer, refuse as refuse
 from ._private._limits import PrivacyBudget as PrivacyBudget
 from ._private._valuation import (

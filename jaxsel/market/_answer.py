@@ -67,7 +67,7 @@ class Answer:
     def __post_init__(self) -> None:
         check_id("request_id", self.request_id)
         check_owner("owner", self.owner)
-        check_choice("method", self.method, METHODS)
+        check_choice("method", self.method, tuple(METHODS))
         check_choice("status", self.status, STATUSES)
         check_text("reason", self.reason, empty=True)
         if not isinstance(self.pseudo_labels, bool):

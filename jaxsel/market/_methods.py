@@ -1,7 +1,7 @@
 """Methods by which owners choose samples: one table for requests, answers and the CLI.
 
 To add a method, write a function from a `Choice` to a `Selection`, and add an entry to
-`METHODS_BY_NAME`. Both sides of a market need that version.
+`METHODS`. Both sides of a market need that version.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _random(choice: Choice) -> Selection:
     )
 
 
-METHODS_BY_NAME = {
+METHODS = {
     # Retrieval passes over other classes by itself: no copy, and fewer programs.
     "retrieve": Method(choose=_retrieve, features=True, keeps_classes=True),
     "func_feat": Method(choose=_func_feat, features=True, gradients=True),
@@ -164,7 +164,4 @@ METHODS_BY_NAME = {
     "binned": Method(choose=_binned, table=True),
     "random": Method(choose=_random, draws=True),
 }
-"""Each method by its name in requests."""
-
-METHODS = tuple(METHODS_BY_NAME)
-"""The ways to choose samples that a request may ask for; `answer` explains them."""
+"""The ways to choose samples, by name in requests; `answer` explains them."""

@@ -39,15 +39,3 @@ def check_owner(name: str, value: Any) -> None:
             f"{name} must have letters of one script, got {', '.join(sorted(scripts))} "
             f"in {value!a}"
         )
-
-
-def printable_name(owner: str) -> str:
-    """Return an owner's name for the terminal, all but ASCII and accents escaped.
-
-    Args:
-        owner: The name, in any script.
-    """
-    parts = unicodedata.normalize("NFD", owner)
-    if all(c.isascii() or "\u0300" <= c <= "\u0344" for c in parts):
-        return owner
-    return owner.encode("ascii", "backslashreplace").decode()

@@ -15,7 +15,7 @@ from jaxsel.match import Match
 from jaxsel.neighbors import Metric
 
 from ._answer import Answer
-from ._methods import METHODS, METHODS_BY_NAME, Choice, Method
+from ._methods import METHODS, Choice, Method
 from ._request import Request
 from ._schema import check_rows, listed
 from ._sides import OwnerModel, Side, both_sides
@@ -87,8 +87,8 @@ def answer(
         paper's baseline does.
     """
     name = request.method if method is None else method
-    check_choice("method", name, METHODS)
-    method_used = METHODS_BY_NAME[name]
+    check_choice("method", name, tuple(METHODS))
+    method_used = METHODS[name]
     model = OwnerModel() if model is None else model
     method_used.check(name, request, model, key)
     owned, hard = both_sides(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxsel._inputs.show import printable_name
+
 from ._answer import Answer
 from ._chance import holm, paired_stderr, sign_flip, steady
-from ._names import printable_name
 
 if TYPE_CHECKING:
     import pandas as pd

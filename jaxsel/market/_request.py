@@ -17,7 +17,7 @@ from jaxsel._inputs.checks import check_choice, check_count, check_same_length
 from jaxsel._inputs.frames import names_of
 from jaxsel.tables import TableEncoder
 
-from ._methods import METHODS, METHODS_BY_NAME
+from ._methods import METHODS
 from ._schema import (
     Schema,
     as_labels,
@@ -67,7 +67,7 @@ class Request:
             raise ValueError(
                 f"budget must be at most {MAX_BUDGET} samples, got {self.budget}"
             )
-        check_choice("method", self.method, METHODS)
+        check_choice("method", self.method, tuple(METHODS))
         if self.x is not None:
             self.schema.check_samples("x", self.x, gaps=self.gaps)
         if self.features is not None:
@@ -104,7 +104,7 @@ class Request:
     @property
     def gaps(self) -> bool:
         """True if samples may have missing numbers (NaN): only "binned" allows them."""
-        return METHODS_BY_NAME[self.method].table
+        return METHODS[self.method].table
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one `.npz` file in one step, and return its path."""
@@ -201,12 +201,12 @@ def make_request(
         raise ValueError("sample_shape and sample_dtype must come together")
     if y is None and classes is not None:
         raise ValueError("classes must not be given without y")
-    check_choice("method", method, METHODS)
+    check_choice("method", method, tuple(METHODS))
     if encoder is not None:
         if x is None or columns is not None:
             raise ValueError("encoder needs x, and names the columns by itself")
         x, columns = encoded("x", x, encoder), encoder.feature_names
-    gaps = METHODS_BY_NAME[method].table
+    gaps = METHODS[method].table
     samples = None if x is None else as_samples("x", x, gaps=gaps)
     columns = names_of(x) if columns is None else columns
     vectors = None if features is None else as_vectors("features", features)

@@ -4,7 +4,6 @@ from ._checkpoint import choose_checkpoint as choose_checkpoint
 from ._facility import facility_location as facility_location
 from ._func_feat import (
     func_feat as func_feat,
-    geometric_median as geometric_median,
     median_distance as median_distance,
 )
 from ._grad_match import class_budgets as class_budgets, grad_match as grad_match

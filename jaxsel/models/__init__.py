@@ -39,7 +39,6 @@ from ._finetune import (
 )
 from ._fit import (
     Params as Params,
-    Recorder as Recorder,
     accuracy as accuracy,
     fit as fit,
     logits as logits,

@@ -30,10 +30,6 @@ from ._files import (
     save_proxy as save_proxy,
 )
 from ._fold import fold as fold
-from ._forward import (
-    proxy_logits as proxy_logits,
-    proxy_scores as proxy_scores,
-)
 from ._leakage._answer import leakage_of_answer as leakage_of_answer
 from ._leakage._disclosures import (
     OutOfBounds as OutOfBounds,

@@ -2,7 +2,6 @@
 
 from ._binning import (
     binning_distance as binning_distance,
-    fewest_mismatches as fewest_mismatches,
     retrieve_binned as retrieve_binned,
 )
 from ._coordinates import target_coordinates as target_coordinates
@@ -20,5 +19,4 @@ from ._retrieve import (
     pseudo_labels as pseudo_labels,
     retrieve_nearest as retrieve_nearest,
 )
-from ._round_robin import round_robin as round_robin
 from ._targeted import retrieve_targeted as retrieve_targeted

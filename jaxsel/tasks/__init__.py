@@ -10,7 +10,7 @@ from ._application import (
 from ._curves import Curves as Curves
 from ._detection import Detection as Detection, detection_curve as detection_curve
 from ._embedding import train_embedding as train_embedding
-from ._lds import Lds as Lds, lds as lds
+from ._lds import lds as lds
 from ._learners import (
     retrain_cnn as retrain_cnn,
     retrain_logistic as retrain_logistic,

@@ -9,11 +9,7 @@ from ._exact import (
 from ._examples import Examples as Examples, Learner as Learner
 from ._g_shapley import g_shapley as g_shapley
 from ._group_testing import group_testing_shapley as group_testing_shapley
-from ._hard_label import (
-    weighted_knn_shapley as weighted_knn_shapley,
-    weighted_shapley as weighted_shapley,
-)
-from ._hybrid import semivalue_hybrid as semivalue_hybrid
+from ._hard_label import weighted_knn_shapley as weighted_knn_shapley
 from ._influence import influence as influence
 from ._knn import (
     knn_banzhaf as knn_banzhaf,
@@ -38,11 +34,7 @@ from ._learners import (
 )
 from ._loo import loo as loo
 from ._max_shapley import max_shapley as max_shapley
-from ._metrics import SCORERS as SCORERS
-from ._mixture import (
-    MixtureResponse as MixtureResponse,
-    mixture_response as mixture_response,
-)
+from ._mixture import mixture_response as mixture_response
 from ._mixture_design import mixture_design as mixture_design
 from ._mixture_runs import (
     MixtureRecipe as MixtureRecipe,
@@ -60,43 +52,26 @@ from ._permutation import (
 from ._pydvl import from_pydvl as from_pydvl, to_pydvl as to_pydvl
 from ._ray import RayExecutor as RayExecutor
 from ._registry import VALUES as VALUES
-from ._regression import (
-    knn_regression_shapley as knn_regression_shapley,
-    regression_shapley as regression_shapley,
-    regression_table as regression_table,
-)
+from ._regression import knn_regression_shapley as knn_regression_shapley
 from ._retrained import ESTIMATORS as ESTIMATORS
-from ._run_options import RunOptions as RunOptions
-from ._semivalue import (
-    semivalue as semivalue,
-    semivalue_tied as semivalue_tied,
-    semivalue_top as semivalue_top,
-)
+from ._semivalue import semivalue as semivalue
 from ._size_weights import size_restricted_weights as size_restricted_weights
 from ._stopping import (
     MaxSamples as MaxSamples,
     MaxTime as MaxTime,
     RankStability as RankStability,
     StandardError as StandardError,
-    StoppingRule as StoppingRule,
 )
 from ._streamed_values import streamed_values as streamed_values
 from ._threshold import (
     threshold_counts as threshold_counts,
     threshold_knn_shapley as threshold_knn_shapley,
 )
-from ._threshold_kernel import (
-    counted_shapley as counted_shapley,
-    threshold_shapley as threshold_shapley,
-)
 from ._utility import (
     ModelUtility as ModelUtility,
     as_utility as as_utility,
-    evaluate as evaluate,
 )
 from ._weights import (
-    banzhaf_weights as banzhaf_weights,
-    beta_weights as beta_weights,
     rank_table as rank_table,
     shapley_weights as shapley_weights,
 )

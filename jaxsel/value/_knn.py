@@ -134,7 +134,7 @@ def knn_banzhaf(
 
     References:
         Wang and Jia, Data Banzhaf, AISTATS 2023, for the value; the KNN form is the
-        semivalue recursion with t = 1/2 (see `jaxsel.value.banzhaf_weights`).
+        semivalue recursion with t = 1/2.
 
     Examples:
         >>> import numpy as np
@@ -329,7 +329,7 @@ def knn_semivalue(
         x_val: Validation features, `[m, d]`.
         y_val: Validation labels.
         rank_weights: Array of shape `[n]`, or a function of (n, k) that returns one:
-            the weight of each rank, the nearest first, such as `banzhaf_weights` and
+            the weight of each rank, the nearest first, such as `shapley_weights` and
             `size_restricted_weights` in `jaxsel.value`. "hybrid" needs them not to
             increase.
         k: Number of neighbours K.
@@ -344,12 +344,12 @@ def knn_semivalue(
         >>> x = np.array([[0.0], [0.1], [0.2], [1.0], [1.1], [1.2]])
         >>> y = np.array(["cat", "dog", "cat", "dog", "dog", "dog"])  # row 1 is wrong
         >>> x_val, y_val = np.array([[0.04], [1.06]]), np.array(["cat", "dog"])
-        >>> from jaxsel.value import banzhaf_weights
+        >>> from jaxsel.value import shapley_weights
         >>> values = jaxsel.knn_semivalue(
-        ...     x, y, x_val, y_val, rank_weights=banzhaf_weights, k=3
+        ...     x, y, x_val, y_val, rank_weights=shapley_weights, k=3
         ... )
-        >>> banzhaf = jaxsel.knn_banzhaf(x, y, x_val, y_val, k=3)
-        >>> np.allclose(values.values, banzhaf.values)
+        >>> shapley = jaxsel.knn_shapley(x, y, x_val, y_val, k=3)
+        >>> np.allclose(values.values, shapley.values)
         True
     """
 

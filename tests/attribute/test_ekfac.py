@@ -13,7 +13,8 @@ from jax.flatten_util import ravel_pytree
 from jaxsel import attribute
 from jaxsel.attribute import _ekfac, _gauss_newton_cg
 from jaxsel.attribute._ekfac_influence import ekfac_influence
-from jaxsel.attribute._gauss_newton import chunks_of
+from jaxsel.attribute._gauss_newton import chunks_of, gauss_newton
+from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
 
 KEY = jax.random.key(0)
 
@@ -52,7 +53,7 @@ def wide(recipe, params, arrays, damping=0.03, chunk_size=7, **options):
         )
         return [
             np.asarray(run(kernel, params, *arrays).scores)
-            for kernel in (ekfac_influence, attribute.gauss_newton)
+            for kernel in (ekfac_influence, gauss_newton)
         ]
 
 
@@ -241,12 +242,12 @@ def of_diagonal(recipe, params, chunks):
 def test_fewer_steps_on_raw_columns(monkeypatch, apply, shapes, least):
     recipe, arrays = recipe_of(apply), image_samples(1.0)
     params = jax.tree.map(jnp.float32, draws(shapes))
-    exact = attribute.gauss_newton(recipe, params, *arrays, 1e-3).scores
+    exact = gauss_newton(recipe, params, *arrays, 1e-3).scores
     steps = []
     for kernel in (_ekfac.ekfac, of_diagonal):
         monkeypatch.setattr(_gauss_newton_cg, "ekfac", kernel)
         # A function of its own a kernel, or the first one's program runs again.
-        solve = jax.jit(lambda *a: attribute.gauss_newton_cg(recipe, *a, 1e-3))
+        solve = jax.jit(lambda *a: gauss_newton_cg(recipe, *a, 1e-3))
         solved = solve(params, *arrays)
         error = np.linalg.norm(solved.scores - exact) / np.linalg.norm(exact)
         assert error < 1e-2
@@ -309,9 +310,9 @@ def test_kernels_keep_types_and_ranks(apply, shapes):
         )
 
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
-        scores = [run(k).scores for k in (ekfac_influence, attribute.gauss_newton_cg)]
+        scores = [run(k).scores for k in (ekfac_influence, gauss_newton_cg)]
     assert [s.dtype for s in scores] == [jnp.float32] * 2
-    exact = run(attribute.gauss_newton).scores
+    exact = run(gauss_newton).scores
     error = np.linalg.norm(scores[1] - exact) / np.linalg.norm(exact)
     assert error < 1e-2
 

@@ -9,6 +9,7 @@ import pytest
 
 from jaxsel import attribute
 from jaxsel.attribute import _influence
+from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
 
 KEY = jax.random.key(0)
 LINE = (lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: (x @ w)[:, None])
@@ -49,9 +50,7 @@ def test_targets_without_a_gradient_have_no_influence():
     y = x.sum(1) + 1
     recipe = attribute.Recipe(LINE, optax.sgd(0.1), epochs=1, batch_size=5)
     w = np.ones(3, np.float32)
-    solved = attribute.gauss_newton_cg(
-        recipe, w, x, y, x[:2], np.array([x[0].sum(), y[1]]), 0.1
-    )
+    solved = gauss_newton_cg(recipe, w, x, y, x[:2], np.array([x[0].sum(), y[1]]), 0.1)
     assert (solved.scores[0] == 0).all()
     assert (solved.scores[1] != 0).all()
     assert (solved.residual < 1e-3).all()
@@ -74,7 +73,7 @@ def test_raw_scales(scale):
 
 def test_a_solve_that_ends_too_early_warns(monkeypatch):
     def short(*args, **options):
-        return attribute.gauss_newton_cg(*args, **options, max_steps=2)
+        return gauss_newton_cg(*args, **options, max_steps=2)
 
     monkeypatch.setattr(_influence, "gauss_newton_cg", short)
     jax.clear_caches()

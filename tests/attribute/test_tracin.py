@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from jaxsel import attribute
+from jaxsel.attribute._tracin import tracin_term
 
 KEY = jax.random.key(0)
 LINE = (lambda key, x: jnp.ones(x.shape[1]), lambda w, x: (x @ w)[:, None])
@@ -154,7 +155,7 @@ def test_seeds_are_averaged_with_their_error():
     x, y, x_val, y_val = map(jnp.asarray, arrays)
     each = [
         sum(
-            attribute.tracin_term(recipe, params, x, y, x_val, y_val)
+            tracin_term(recipe, params, x, y, x_val, y_val)
             for params, _ in checkpoints_of(recipe, x, y, 2, run)
         )
         for run in range(3)
@@ -176,13 +177,11 @@ def test_float32_is_near_float64_on_raw_columns_too(scale):
     params = cases.init(KEY, x)
     params["w"] = params["w"] / np.float32(scale)
     recipe = cases.recipe()
-    narrow = attribute.tracin_term(
-        recipe, params, *map(jnp.asarray, (x, y)), x_val, y_val
-    )
+    narrow = tracin_term(recipe, params, *map(jnp.asarray, (x, y)), x_val, y_val)
     with jax.enable_x64(True):
         params = jax.tree.map(lambda leaf: leaf.astype(np.float64), params)
         x, x_val = jnp.asarray(x, np.float64), jnp.asarray(x_val, np.float64)
-        right = attribute.tracin_term(recipe, params, x, jnp.asarray(y), x_val, y_val)
+        right = tracin_term(recipe, params, x, jnp.asarray(y), x_val, y_val)
     np.testing.assert_allclose(narrow, right, atol=1e-4 * np.abs(right).max())
 
 

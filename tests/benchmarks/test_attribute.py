@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks import attribute as bench, recipes
-from jaxsel import tasks
+from jaxsel.tasks._lds import Lds
 
 
 def score(mean):
-    return tasks.Lds(
+    return Lds(
         mean=mean,
         stderr_targets=0.01,
         stderr_subsets=0.02,

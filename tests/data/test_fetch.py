@@ -10,7 +10,7 @@ import pytest
 
 import jaxsel.data as data
 from jaxsel._files import packages as package_files
-from jaxsel._files.packages import PinnedFile
+from jaxsel._files.packages import ChecksumError, PinnedFile
 from jaxsel.data._catalog import CATALOG
 
 from . import packages
@@ -112,7 +112,7 @@ def test_missing_member(tmp_path):
     archive, entry = packages.make("tweets", tmp_path)
     pins = (*entry.package.files, PinnedFile("no/such.file", 1, "0"))
     wanted = dataclasses.replace(entry.package, files=pins)
-    with pytest.raises(data.ChecksumError, match="does not hold no/such.file"):
+    with pytest.raises(ChecksumError, match="does not hold no/such.file"):
         package_files.extract(wanted, archive, tmp_path / "to")
 
 
@@ -127,7 +127,7 @@ def test_damaged_package(suffix, tmp_path):
 def test_truncated_package(tmp_path):
     archive, entry = packages.make("mnist", tmp_path)
     archive.write_bytes(archive.read_bytes()[:2000])
-    with pytest.raises((data.FetchError, data.ChecksumError)):
+    with pytest.raises((data.FetchError, ChecksumError)):
         package_files.extract(entry.package, archive, tmp_path / "to")
 
 
@@ -151,5 +151,5 @@ def test_a_name_must_match_from_a_folder_on(tmp_path):
     (tmp_path / "x").write_bytes(b"1")
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(tmp_path / "x", arcname="package/otherdata/x")
-    with pytest.raises(data.ChecksumError, match="does not hold"):
+    with pytest.raises(ChecksumError, match="does not hold"):
         package_files.extract(wanted, archive, tmp_path / "to")

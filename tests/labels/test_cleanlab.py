@@ -6,6 +6,7 @@ import references_labels as reference
 from label_cases import KINDS, draw
 
 from jaxsel import labels
+from jaxsel.labels._kernels import label_quality
 from jaxsel.labels._quality import QUALITIES
 
 cleanlab = pytest.importorskip("cleanlab", reason="pip install cleanlab==2.9.0")
@@ -76,7 +77,7 @@ def test_order(kind, rank_by):
         found = labels.label_scores(probs, y, rank_by=rank_by)
         np.testing.assert_array_equal(found, theirs)
         if seed == SEEDS[0]:  # each shape is compiled
-            kernel = labels.label_quality(probs.astype(np.float32), y, method=rank_by)
+            kernel = label_quality(probs.astype(np.float32), y, method=rank_by)
             np.testing.assert_allclose(kernel, theirs, rtol=1e-3, atol=1e-6)  # float32
         slow = reference.scores(y, probs, rank_by)
         np.testing.assert_allclose(slow, theirs, rtol=1e-4, atol=1e-6)

@@ -9,8 +9,8 @@ from scipy import optimize
 
 import jaxsel
 from jaxsel import data, labels, tables, value
+from jaxsel._inputs.columns import on_one_scale
 from jaxsel.labels import _neighbours, _pool, _rank
-from jaxsel.labels._columns import on_one_scale
 from jaxsel.labels._quality import fuse_ranks
 
 

@@ -6,7 +6,8 @@ from sklearn.metrics import pairwise_distances
 
 import jaxsel
 from jaxsel import labels
-from jaxsel.labels import _columns, _neighbours, _rank, _table
+from jaxsel._inputs import columns
+from jaxsel.labels import _neighbours, _rank, _table
 from jaxsel.labels._folds import deal_folds
 
 
@@ -104,7 +105,7 @@ def test_neighbours_of_a_table(k, metric):
     options = _table.TableOptions(5, None, k, metric, progress=False)
     table = _table.Table.of(x + far, y, np.arange(3), options)
     # float64 has the digits that float32 loses.
-    np.testing.assert_allclose(table.rows, _columns.on_one_scale(x), atol=1e-6)
+    np.testing.assert_allclose(table.rows, columns.on_one_scale(x), atol=1e-6)
     wanted = _neighbours.nearest_others(table.rows, k, metric=table.metric)
     np.testing.assert_array_equal(table.near.indices, wanted.indices)
     assert table.near.indices.shape == (130, min(k, 129))
@@ -114,7 +115,7 @@ def test_neighbours_of_a_table(k, metric):
 def test_hinges():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.exponential(size=200), rng.integers(0, 2, 200), [3] * 200])
-    found = _columns.with_hinges(x)
+    found = columns.with_hinges(x)
     assert found.shape == (200, 3 + 6)  # of the first column alone
     np.testing.assert_array_equal(found[:, :3], x)
     np.testing.assert_allclose(found[:, 3:].std(0), x[:, 0].std())
@@ -127,7 +128,7 @@ def test_hinges():
         bent = np.maximum(x[:, 0] - np.quantile(x[:, 0], share), 0)
         assert np.corrcoef(found[:, place], bent)[0, 1] > 1 - 1e-9
     wide = rng.normal(size=(50, 33))
-    assert _columns.with_hinges(wide) is wide
+    assert columns.with_hinges(wide) is wide
 
 
 def test_duplicates_that_disagree():

@@ -6,6 +6,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from jaxsel import market
+from jaxsel.market._design._frank_wolfe import frank_wolfe_design
 
 pytestmark = pytest.mark.every(2)
 
@@ -204,7 +205,7 @@ def test_what_is_bought_predicts_better_than_what_is_drawn():
 def test_the_kernel_stops_at_the_tolerance():
     rng = np.random.default_rng(9)
     x = jnp.asarray(rng.normal(size=(50, 3)), jnp.float32)
-    found = market.frank_wolfe_design(x, jnp.eye(3), jnp.float32(0.2), steps=400)
+    found = frank_wolfe_design(x, jnp.eye(3), jnp.float32(0.2), steps=400)
     made = int(found.steps)
     assert 0 < made < 400
     now = np.asarray(found.objective)

@@ -8,7 +8,7 @@ import pytest
 
 from jaxsel._cli._market_options import add_answer, add_request
 from jaxsel._cli._parser import Parser
-from jaxsel.market import METHODS, METHODS_BY_NAME, answer
+from jaxsel.market import METHODS, answer
 
 from .cases import F, X, Y, request
 from .test_owner import KEY, MODEL
@@ -30,7 +30,7 @@ def test_each_method_is_explained_once():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_guide_tells_the_needs(name):
-    method = METHODS_BY_NAME[name]
+    method = METHODS[name]
     needs = next(needs for first, _, needs in ROWS if first == f"`{name}`")
     both = needs == "both"
     assert ("feature" in needs or both) == method.features
@@ -41,7 +41,7 @@ def test_the_guide_tells_the_needs(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_needs_are_checked_and_suffice(name):
-    method = METHODS_BY_NAME[name]
+    method = METHODS[name]
     complete = {"features": F, "model": MODEL, "key": KEY}
     asked = request(method=name)
     assert asked.gaps == method.table

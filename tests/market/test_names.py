@@ -2,7 +2,8 @@
 
 import pytest
 
-from jaxsel.market._names import check_owner, printable_name
+from jaxsel._inputs.show import printable_name
+from jaxsel.market._names import check_owner
 
 
 @pytest.mark.parametrize(

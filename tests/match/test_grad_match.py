@@ -12,6 +12,7 @@ from match_cases import K, N, P
 
 from jaxsel import gradients, match
 from jaxsel.match import _func_feat, _grad_match
+from jaxsel.match._func_feat import geometric_median
 
 LABELS = np.where(np.arange(N) % 8 < 5, "cat", "dog")
 HARD = np.where(np.arange(10) % 5 < 3, "cat", "dog")
@@ -168,7 +169,7 @@ def unit(x):
 
 def test_geometric_median_is_where_distances_sum_to_the_least():
     points = cases.normal(15, 3)
-    median = np.asarray(match.geometric_median(points), np.float64)
+    median = np.asarray(geometric_median(points), np.float64)
     total = lambda at: np.linalg.norm(points - at, axis=1).sum()
     rng = np.random.default_rng(0)
     for scale in (1e-1, 1e-2):
@@ -176,12 +177,12 @@ def test_geometric_median_is_where_distances_sum_to_the_least():
         assert min(map(total, nearby)) > total(median) - 1e-4
     # Not the mean: one point far away hardly moves it.
     moved = np.concatenate([points, [[1e3, 0, 0]]]).astype(np.float32)
-    assert np.linalg.norm(match.geometric_median(moved) - median) < 1
+    assert np.linalg.norm(geometric_median(moved) - median) < 1
 
 
 def test_distance_of_features_from_the_median():
     x, x_hard = cases.normal(N, 4), cases.normal(10, 4)
-    median = unit(match.geometric_median(unit(x_hard).astype(np.float32)))
+    median = unit(geometric_median(unit(x_hard).astype(np.float32)))
     expected = np.linalg.norm(unit(x) - median, axis=1)
     np.testing.assert_allclose(match.median_distance(x, x_hard), expected, atol=1e-5)
 
@@ -282,7 +283,7 @@ def test_without_labels_no_candidate_is_copied(monkeypatch):
 
 def test_the_median_of_whole_numbers_is_refused():
     with pytest.raises(TypeError, match=r"points must be floating-point.*int"):
-        match.geometric_median(np.arange(6).reshape(3, 2))
+        geometric_median(np.arange(6).reshape(3, 2))
 
 
 def test_features_are_checked():

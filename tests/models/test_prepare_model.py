@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from flax import nnx
 
-from jaxsel._files.packages import PinnedFile
+from jaxsel._files.packages import ChecksumError, PinnedFile
 from jaxsel.cli import main
-from jaxsel.data import ChecksumError, FetchError
+from jaxsel.data import FetchError
 from jaxsel.models import _catalog, available_models, load_target, prepare_model
 from jaxsel.models._onnx_vit import convert_vit
 

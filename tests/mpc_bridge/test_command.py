@@ -39,7 +39,7 @@ def test_a_session_that_fails_ends_with_status_1(files, monkeypatch, capsys, err
 
 def test_an_estimate_needs_no_run(files, capsys):
     from jaxsel.proxy import Manifest, choice_cost, cost
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     path = files / "estimate.toml"
     config = config_of(files, "estimate", model_owner=None, data_owner=None)

@@ -57,7 +57,9 @@ def without_torch(code):
 
 @pytest.mark.slow
 def test_a_missing_torch_says_how_to_install_it():
-    said = without_torch("from mpc_bridge import engine_of; engine_of('crypten')")
+    said = without_torch(
+        "from mpc_bridge.engines import engine_of; engine_of('crypten')"
+    )
     assert "ImportError: the secure phase needs PyTorch: pip install 'jaxsel" in said
 
 
@@ -67,7 +69,7 @@ def test_a_missing_torch_says_how_to_install_it():
 def test_other_engines_need_no_torch(engine):
     code = f"""
 import mpc_bridge._party, mpc_bridge._estimate, mpc_bridge._selection
-mpc_bridge.engine_of({engine!r}).versions()
-mpc_bridge.score_pool, mpc_bridge.share_proxy, mpc_bridge.run_local
+mpc_bridge.engines.engine_of({engine!r}).versions()
+mpc_bridge.score_pool, mpc_bridge._scoring.share_proxy, mpc_bridge.run_local
 assert 'crypten' not in sys.modules"""
     assert without_torch(code) == ""

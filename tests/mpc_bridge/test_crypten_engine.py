@@ -100,7 +100,7 @@ def test_what_it_cannot_do_is_refused_before_anything_is_sent():
 
 
 def test_the_notice_says_what_it_does_not_protect_from():
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     notice = engine_of("crypten").notice
     for part in ("for measurement only", "32 bits of seed", "without TLS", "trusted"):

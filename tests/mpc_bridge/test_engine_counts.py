@@ -29,8 +29,9 @@ from jaxsel.proxy import (
 from jaxsel.proxy._cost._cheetah import switched
 from jaxsel.proxy._cost._choosing import _compared, _opened, _padded, switches
 from jaxsel.proxy._leakage._quickselect import quickselect
-from mpc_bridge import Ledger, choose, share_proxy
+from mpc_bridge import Ledger, choose
 from mpc_bridge._programs import Above, Highest
+from mpc_bridge._scoring import share_proxy
 from mpc_bridge.engines import Program, Unseen
 from mpc_bridge.engines.spu._log import _SENT
 from mpc_bridge.engines.spu._lower import padded

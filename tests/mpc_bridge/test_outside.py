@@ -6,15 +6,9 @@ from proxy.random_proxies import crafted, encoder
 from spu_parties import play
 
 from jaxsel.proxy import Proxy, probe_manifest, with_bounds
-from mpc_bridge import (
-    Ledger,
-    SessionError,
-    appraise,
-    choose,
-    score_pool,
-    share_proxy,
-)
-from mpc_bridge._scoring import most_fraction_bits
+from mpc_bridge import Ledger, SessionError, choose, score_pool
+from mpc_bridge._appraise import appraise
+from mpc_bridge._scoring import most_fraction_bits, share_proxy
 from mpc_bridge.engines.spu import Aby3Engine, CheetahEngine
 
 pytestmark = [

@@ -466,7 +466,7 @@ def test_a_flipped_bit_of_the_weights_is_refused_before_anything_is_shared(
 
 
 def test_a_proxy_that_does_not_fit_the_engine_is_not_shared(files):
-    from mpc_bridge import share_proxy
+    from mpc_bridge._scoring import share_proxy
 
     def share(rank, room):
         engine = ClearEngine(rank, room)

@@ -405,7 +405,7 @@ def test_batches_follow_from_the_memory():
     from proxy.random_proxies import SMALL
 
     from jaxsel.proxy import Spec, manifest, probe_manifest, schedule
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     engine = engine_of("crypten")
     spec = Spec(1, 2, embed="onehot")

@@ -46,7 +46,7 @@ def test_a_run_appraises_the_entropies(files, local):
 
 def test_a_run_counts_what_it_did(files, local):
     from jaxsel.proxy import Manifest, cost
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     model, data = local
     samples = [(p.samples, p.kept, p.batch_size) for p in model.phases]
@@ -417,7 +417,7 @@ def test_local_names_the_role_that_failed(files, tmp_path, monkeypatch):
 
 
 def test_a_stalled_party_is_named():
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     error = RuntimeError("[gloo/x.cc:84] Timed out waiting 60000ms for recv")
     text = engine_of("crypten").explain(1, error)
@@ -425,7 +425,7 @@ def test_a_stalled_party_is_named():
 
 
 def test_a_lost_third_party_is_named():
-    from mpc_bridge import engine_of
+    from mpc_bridge.engines import engine_of
 
     def ttp_request():
         raise RuntimeError("[gloo/x.cc:84] Connection closed by peer")

@@ -17,12 +17,13 @@ from jaxsel.proxy._manifest import FixedPoint
 from jaxsel.proxy.families import ACTIVATIONS, ATTENTIONS, NORMS
 from jaxsel.proxy.families._place import Place
 from jaxsel.proxy.families._ranges import Ranges
-from mpc_bridge import Ledger, appraise, choose, score_pool, share_proxy
+from mpc_bridge import Ledger, choose, score_pool
+from mpc_bridge._appraise import appraise
 from mpc_bridge._inputs import shapes_of
 from mpc_bridge._journal import Journal
 from mpc_bridge._network import network
 from mpc_bridge._programs import Above, Forward, Highest, Keys, Rows, Switched
-from mpc_bridge._scoring import most_fraction_bits
+from mpc_bridge._scoring import most_fraction_bits, share_proxy
 from mpc_bridge.engines import Engine, Program, Unseen
 from mpc_bridge.engines.spu._lower import compile_program, lower, padded
 

@@ -20,11 +20,11 @@ from jaxsel.proxy import (
     emulate,
     manifest,
     probe_manifest,
-    proxy_scores,
     prune,
     score,
     with_bounds,
 )
+from jaxsel.proxy._forward import proxy_scores
 from jaxsel.proxy._probe import Probe
 from jaxsel.proxy._training import _build
 from jaxsel.proxy._training._build import embedder, exactly

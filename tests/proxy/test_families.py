@@ -22,6 +22,7 @@ from random_proxies import SMALL, places, random_proxy
 from jaxsel import proxy
 from jaxsel.proxy import Emulator, Manifest, Spec, _manifest
 from jaxsel.proxy._cost._schedule import trace
+from jaxsel.proxy._forward import proxy_logits, proxy_scores
 from jaxsel.proxy.families import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -218,8 +219,8 @@ def test_a_family_keeps_its_shapes_and_promotes_nothing(role, name, monkeypatch)
     arrays = jax.tree.map(jnp.asarray, (target.params, x, mask))
 
     def score(params, x, mask):
-        logits = proxy.proxy_logits(params, x, mask, manifest=m)
-        return proxy.proxy_scores(params, logits, manifest=m)
+        logits = proxy_logits(params, x, mask, manifest=m)
+        return proxy_scores(params, logits, manifest=m)
 
     strict = jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")
     with strict[0], strict[1]:

@@ -8,8 +8,8 @@ import slow_retrieval as slow
 from hypothesis import given, settings, strategies as st
 
 from jaxsel.data import open_rows
-from jaxsel.retrieve import binning_distance, fewest_mismatches, retrieve_binned
-from jaxsel.retrieve._binning import MODES
+from jaxsel.retrieve import binning_distance, retrieve_binned
+from jaxsel.retrieve._binning import MODES, fewest_mismatches
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 

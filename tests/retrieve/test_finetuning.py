@@ -9,8 +9,9 @@ from flax import nnx
 
 from jaxsel import gradients, match, models
 from jaxsel.models import Classifier
-from jaxsel.retrieve import round_robin, select_for_finetuning, target_coordinates
+from jaxsel.retrieve import select_for_finetuning, target_coordinates
 from jaxsel.retrieve._finetuning import _CHOOSERS
+from jaxsel.retrieve._round_robin import round_robin
 
 N, M, P = 120, 9, 30
 each_chooser = pytest.mark.parametrize("chooser", _CHOOSERS)

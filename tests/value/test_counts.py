@@ -7,7 +7,8 @@ import pytest
 import references as ref
 
 import jaxsel
-from jaxsel.value import counted_shapley, threshold_counts
+from jaxsel.value import threshold_counts
+from jaxsel.value._threshold_kernel import counted_shapley
 
 from . import cases
 

@@ -13,8 +13,7 @@ import references as ref
 import jaxsel
 from benchmarks import _weighted
 from jaxsel import weighted_knn_shapley
-from jaxsel.value import weighted_shapley
-from jaxsel.value._hard_label import _by_rank
+from jaxsel.value._hard_label import _by_rank, weighted_shapley
 
 from . import cases
 

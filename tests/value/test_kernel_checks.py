@@ -7,8 +7,15 @@ import pytest
 import references as ref
 
 from jaxsel import _native, neighbors, value
-from jaxsel.value._semivalue import reverse_sum
-from jaxsel.value._threshold_kernel import harmonic_numbers
+from jaxsel.value._hybrid import semivalue_hybrid
+from jaxsel.value._regression import regression_shapley, regression_table
+from jaxsel.value._semivalue import (
+    reverse_sum,
+    semivalue,
+    semivalue_tied,
+    semivalue_top,
+)
+from jaxsel.value._threshold_kernel import harmonic_numbers, threshold_shapley
 
 pytestmark = pytest.mark.every(3)
 
@@ -27,41 +34,50 @@ HARMONIC = harmonic_numbers(N)
 @pytest.mark.parametrize(
     ("kernel", "arguments", "options", "message"),
     [
-        ("semivalue", (ROWS, ROW, TABLE), {}, r"distances must have shape \[n\].*2, 7"),
-        ("semivalue", (ROW, LONG, TABLE), {}, r"gains must have .*\[7\], got \(8,\)"),
-        ("semivalue", (ROW, ROW, SHORT), {}, r"table must hold n = 7 .*\(5,\)"),
-        ("semivalue", (LONG, LONG, TABLE), {}, r"table must hold n = 8 .*\(7,\)"),
-        ("semivalue_tied", (ROW, ROW, SHORT), {}, r"table must hold n = 7 .*\(5,\)"),
-        ("semivalue_tied", (ROW, ROW, BARE), {}, "table must have running sums"),
-        ("semivalue_top", (ROW, ROW, LONG, LONG), {}, "weight must have at most n = 7"),
-        ("semivalue_top", (ROW, ROW, ROW, LONG), {}, r"drop must have .*\[7\]"),
-        ("semivalue_top", (ROW, LONG, ROW, ROW), {}, r"gains must have .*\[7\]"),
-        ("semivalue_hybrid", (ROW, ROW, SHORT), {}, r"table must hold n = 7"),
-        ("semivalue_hybrid", (ROW, ROW, BARE), {}, "table must have running sums"),
-        ("semivalue_hybrid", (ROW, LONG, TABLE), {}, r"gains must have .*\[7\]"),
-        ("semivalue_hybrid", (ROW, ROW, TABLE), {"head": 7}, "head must be from 1 to"),
-        ("threshold_shapley", (ROW, LONG, 1.0, HARMONIC, 0.5), {}, "gains must have"),
-        ("threshold_shapley", (ROW, ROW, 1.0, LONG[1:], 0.5), {}, r"harmonic .*\[8\]"),
         (
-            "regression_shapley",
-            (ROW, LONG, 0.0, value.regression_table(N, K)),
+            semivalue,
+            (ROWS, ROW, TABLE),
+            {},
+            r"distances must have shape \[n\].*2, 7",
+        ),
+        (
+            semivalue,
+            (ROW, LONG, TABLE),
+            {},
+            r"gains must have .*\[7\], got \(8,\)",
+        ),
+        (semivalue, (ROW, ROW, SHORT), {}, r"table must hold n = 7 .*\(5,\)"),
+        (semivalue, (LONG, LONG, TABLE), {}, r"table must hold n = 8 .*\(7,\)"),
+        (semivalue_tied, (ROW, ROW, SHORT), {}, r"table must hold n = 7 .*\(5,\)"),
+        (semivalue_tied, (ROW, ROW, BARE), {}, "table must have running sums"),
+        (semivalue_top, (ROW, ROW, LONG, LONG), {}, "weight must have at most n = 7"),
+        (semivalue_top, (ROW, ROW, ROW, LONG), {}, r"drop must have .*\[7\]"),
+        (semivalue_top, (ROW, LONG, ROW, ROW), {}, r"gains must have .*\[7\]"),
+        (semivalue_hybrid, (ROW, ROW, SHORT), {}, r"table must hold n = 7"),
+        (semivalue_hybrid, (ROW, ROW, BARE), {}, "table must have running sums"),
+        (semivalue_hybrid, (ROW, LONG, TABLE), {}, r"gains must have .*\[7\]"),
+        (semivalue_hybrid, (ROW, ROW, TABLE), {"head": 7}, "head must be from 1 to"),
+        (threshold_shapley, (ROW, LONG, 1.0, HARMONIC, 0.5), {}, "gains must have"),
+        (threshold_shapley, (ROW, ROW, 1.0, LONG[1:], 0.5), {}, r"harmonic .*\[8\]"),
+        (
+            regression_shapley,
+            (ROW, LONG, 0.0, regression_table(N, K)),
             {},
             "targets must have",
         ),
         (
-            "regression_shapley",
-            (ROW, ROW, 0.0, value.regression_table(5, K)),
+            regression_shapley,
+            (ROW, ROW, 0.0, regression_table(5, K)),
             {},
             "table must be regression_table.* n = 7, got n = 5",
         ),
     ],
 )
 def test_shapes(kernel, arguments, options, message):
-    function = getattr(value, kernel)
     with pytest.raises(ValueError, match=message):
-        function(*arguments, **options)
+        kernel(*arguments, **options)
     with pytest.raises(ValueError, match=message):
-        jax.jit(lambda first, *rest: function(first, *rest, **options))(*arguments)
+        jax.jit(lambda first, *rest: kernel(first, *rest, **options))(*arguments)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, jnp.bfloat16, np.float16])
@@ -155,7 +171,7 @@ def semivalue_of(kernel, sort):
 @pytest.mark.parametrize(
     "sort", ["auto", pytest.param("pairs", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("kernel", [value.semivalue, value.semivalue_tied])
+@pytest.mark.parametrize("kernel", [semivalue, semivalue_tied])
 def test_derivatives_by_gains_and_weights(kernel, sort):
     rng = np.random.default_rng(0)
     gains = jnp.asarray(rng.normal(size=N), jnp.float32)
@@ -173,7 +189,7 @@ def test_derivatives_by_gains_and_weights(kernel, sort):
     np.testing.assert_allclose(*along, atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel", [value.semivalue, value.semivalue_tied])
+@pytest.mark.parametrize("kernel", [semivalue, semivalue_tied])
 def test_derivatives_by_distances_are_zero(kernel):
     by_distance = jax.grad(lambda d: kernel(d, jnp.ones(N), TABLE)[0])
     assert not np.asarray(by_distance(jnp.arange(N, dtype=jnp.float32))).any()
@@ -187,11 +203,11 @@ def test_derivatives_of_the_nearest():
     expected = np.eye(N)[[5, 1]]
     np.testing.assert_array_equal(jax.jacrev(near)(distances), expected)
     np.testing.assert_array_equal(jax.jacfwd(near)(distances), expected)
-    top = lambda g: value.semivalue_top(distances, g, TABLE.weight[:3], TABLE.drop[:3])
+    top = lambda g: semivalue_top(distances, g, TABLE.weight[:3], TABLE.drop[:3])
     expected = np.stack([top(row) for row in jnp.eye(N)], axis=1)
     np.testing.assert_allclose(jax.jacrev(top)(jnp.ones(N)), expected, atol=1e-6)
-    table = value.regression_table(N, K)
-    loss = lambda t: value.regression_shapley(distances, t, 0.5, table).sum()
+    table = regression_table(N, K)
+    loss = lambda t: regression_shapley(distances, t, 0.5, table).sum()
     slope = jax.grad(loss)(jnp.ones(N))
     step = 1e-2 * np.eye(N, dtype=np.float32)
     change = [(loss(1 + s) - loss(1 - s)) / 2e-2 for s in step]
@@ -217,7 +233,7 @@ def test_rows_of_several_blocks(sort, ties):
     distance = rng.integers(0, 900, (1, n)).astype(np.float32)
     gains = rng.uniform(size=(1, n)).astype(np.float32)
     omega = value.shapley_weights(n, K)
-    kernel = value.semivalue if ties == "stable" else value.semivalue_tied
+    kernel = semivalue if ties == "stable" else semivalue_tied
     run = jax.jit(kernel, static_argnames="sort")
     values = run(distance[0], gains[0], value.rank_table(omega), sort=sort)
     expected = ref.sorted_values(distance, gains.astype(float), omega, ties)[0]
@@ -231,8 +247,8 @@ def test_regression_of_several_blocks(sort):
     rng = np.random.default_rng(n)
     distance = rng.permutation(n).astype(np.float32)
     targets = rng.normal(size=n).astype(np.float32)
-    table = value.regression_table(n, K)
-    values = value.regression_shapley(distance, targets, 0.5, table, sort=sort)
+    table = regression_table(n, K)
+    values = regression_shapley(distance, targets, 0.5, table, sort=sort)
     expected = ref.regression_values(distance[None], targets.astype(float), [0.5], K)
     np.testing.assert_allclose(values, expected[0], rtol=0, atol=5e-6)
 
@@ -241,7 +257,7 @@ def test_regression_of_several_blocks(sort):
 
 
 HEAD = 8
-hybrid = jax.jit(value.semivalue_hybrid, static_argnames=("binary", "head", "levels"))
+hybrid = jax.jit(semivalue_hybrid, static_argnames=("binary", "head", "levels"))
 
 
 def hybrid_error(distance, gains, omega, **options):
@@ -290,8 +306,8 @@ def test_denormal_distances(size):
     gains = rng.integers(0, 2, n).astype(np.float32)
     omega = value.shapley_weights(n, K)
     for ties, kernel in (
-        ("stable", value.semivalue),
-        ("average", value.semivalue_tied),
+        ("stable", semivalue),
+        ("average", semivalue_tied),
     ):
         expected = ref.sorted_values(by_bits(distance)[None], gains[None], omega, ties)
         for sort in SORTS:

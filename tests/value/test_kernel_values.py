@@ -16,7 +16,14 @@ from scipy import stats
 import jaxsel
 from jaxsel import _native, neighbors, value
 from jaxsel.neighbors import _order
-from jaxsel.value._weights import loo_weights, soft_shapley_weights
+from jaxsel.value._regression import regression_shapley, regression_table
+from jaxsel.value._semivalue import semivalue_tied, semivalue_top
+from jaxsel.value._weights import (
+    banzhaf_weights,
+    beta_weights,
+    loo_weights,
+    soft_shapley_weights,
+)
 
 from . import cases
 
@@ -52,7 +59,7 @@ def ranked(request):
 def test_semivalue(ranked, ties, measure, k):
     omega = ref.rank_weights(N, k, measure)
     expected = ref.sorted_values(*ranked, omega, ties)
-    kernel = value.semivalue if ties == "stable" else value.semivalue_tied
+    kernel = value.semivalue if ties == "stable" else semivalue_tied
     for sort in SORTS:
         one = partial(kernel, table=value.rank_table(omega), sort=sort)
         values = jax.vmap(one)(*map(jnp.asarray, ranked))
@@ -77,10 +84,10 @@ def test_sums_over_many_ranks_keep_their_digits(sort):
 
 WEIGHTS = {
     "shapley": value.shapley_weights,
-    "banzhaf": value.banzhaf_weights,
-    "beta(1, 4)": partial(value.beta_weights, alpha=1, beta=4),
-    "beta(4, 1)": partial(value.beta_weights, alpha=4, beta=1),
-    "beta(16, 1)": partial(value.beta_weights, alpha=16, beta=1),
+    "banzhaf": banzhaf_weights,
+    "beta(1, 4)": partial(beta_weights, alpha=1, beta=4),
+    "beta(4, 1)": partial(beta_weights, alpha=4, beta=1),
+    "beta(16, 1)": partial(beta_weights, alpha=16, beta=1),
 }
 
 
@@ -115,7 +122,7 @@ def test_labels_in_blocks_keep_their_digits(name, n, k):
         values = [run(distance, row, table) for row in gains]
         assert share_of_largest(values, expected) < 1e-6, sort
     if n < 100:
-        top = partial(value.semivalue_top, weight=table.weight, drop=table.drop)
+        top = partial(semivalue_top, weight=table.weight, drop=table.drop)
         values = [top(distance, row) for row in gains]
         assert share_of_largest(values, expected) < 1e-6
 
@@ -135,7 +142,7 @@ def test_tied_labels_in_blocks_keep_their_digits(name, n, k):
     table = value.rank_table(omega)
     distance = np.arange(n, dtype=np.float32) // 3
     for sort in SORTS:
-        run = jax.jit(partial(value.semivalue_tied, sort=sort))
+        run = jax.jit(partial(semivalue_tied, sort=sort))
         values = [run(distance, row, table) for row in gains]
         assert share_of_largest(values, expected) < 1e-6, sort
 
@@ -146,7 +153,7 @@ def test_a_beta_value_of_labels_in_blocks(ties):
     n, k = 2000, 5
     x = np.arange(n, dtype=float)[:, None]
     y = np.arange(n) < n - 1
-    omega = value.beta_weights(n, k, alpha=1, beta=4)
+    omega = beta_weights(n, k, alpha=1, beta=4)
     expected = ref.recursion(y.astype(float), omega)
     options = {"alpha": 1, "beta": 4, "k": k, "ties": ties}
     values = jaxsel.knn_beta_shapley(x, y, [[-1.0]], [True], **options).values
@@ -175,9 +182,9 @@ def test_regression(ranked, k):
         ref.regression_values(d[None], y.astype(float), [t], k)[0]
         for d, y, t in zip(distance, targets, t_val, strict=True)
     ]
-    table = value.regression_table(N, k)
+    table = regression_table(N, k)
     for sort in SORTS:
-        one = partial(value.regression_shapley, table=table, sort=sort)
+        one = partial(regression_shapley, table=table, sort=sort)
         values = jax.vmap(one)(*map(jnp.asarray, (distance, targets, t_val)))
         np.testing.assert_allclose(values, expected, err_msg=sort, **TOLERANCE)
 
@@ -187,10 +194,10 @@ def test_rank_weights(n):
     for k in sorted({1, 2, 5, n, n + 1, n + 9}):
         for ours, measure in (
             (value.shapley_weights(n, k), ref.uniform(n)),
-            (value.banzhaf_weights(n, k), ref.point_mass(0.5)),
+            (banzhaf_weights(n, k), ref.point_mass(0.5)),
             (loo_weights(n, k), ref.point_mass(1.0)),
-            (value.beta_weights(n, k, alpha=16, beta=1), ref.jacobi(n, 16, 1)),
-            (value.beta_weights(n, k, alpha=2.5, beta=4), ref.jacobi(n, 2.5, 4)),
+            (beta_weights(n, k, alpha=16, beta=1), ref.jacobi(n, 16, 1)),
+            (beta_weights(n, k, alpha=2.5, beta=4), ref.jacobi(n, 2.5, 4)),
         ):
             expected = ref.rank_weights(n, k, measure)
             np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-14)
@@ -201,9 +208,9 @@ def test_rank_weights_never_increase(k):
     # The hybrid's bound rests on it.
     for weights in (
         value.shapley_weights(1000, k),
-        value.banzhaf_weights(1000, k),
+        banzhaf_weights(1000, k),
         loo_weights(1000, k),
-        value.beta_weights(1000, k, alpha=16, beta=1),
+        beta_weights(1000, k, alpha=16, beta=1),
         soft_shapley_weights(1000, k),
     ):
         assert np.isfinite(weights).all()
@@ -233,7 +240,7 @@ def test_weights_by_the_chance_of_each_size(k, game):
         "any": np.random.default_rng(0).dirichlet(np.full(n, 0.2)),
     }[game]
     weights = value.size_restricted_weights(n, k, sizes=sizes)
-    known = {"shapley": value.shapley_weights, "banzhaf": value.banzhaf_weights}
+    known = {"shapley": value.shapley_weights, "banzhaf": banzhaf_weights}
     if game in known:
         np.testing.assert_allclose(k * weights, k * known[game](n, k), atol=5e-12)
     # The chance that fewer than K of the nearer points have joined before.
@@ -298,7 +305,7 @@ def test_beta_weights_are_exact_at_a_million_points(alpha, beta):
         )
         return float(sum(some) / euler(beta, alpha))
 
-    weights = value.beta_weights(n, k, alpha=alpha, beta=beta)
+    weights = beta_weights(n, k, alpha=alpha, beta=beta)
     for rank in (1, 5, 6, 7, 1000, 999_999, 10**6):
         np.testing.assert_allclose(k * weights[rank - 1], chance(rank - 1), rtol=2e-12)
 
@@ -310,7 +317,7 @@ def test_other_weights_of_many_points():
         for i in range(k - 1):
             ways = ways * (rank - 1 - i) // (i + 1)
             total += ways
-        weight = value.banzhaf_weights(n, k)[rank - 1]
+        weight = banzhaf_weights(n, k)[rank - 1]
         chance = float(Fraction(total, 2 ** (rank - 1)))
         np.testing.assert_allclose(k * weight, chance, rtol=1e-9)
     n = 10**6
@@ -355,7 +362,7 @@ def test_identical_rows_are_tied(metric):
             np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("kernel", [value.semivalue, value.semivalue_tied])
+@pytest.mark.parametrize("kernel", [value.semivalue, semivalue_tied])
 def test_ways_to_sort_that_are_not_there(kernel, monkeypatch):
     arrays = jnp.zeros(3), jnp.ones(3), value.rank_table(value.shapley_weights(3, 1))
     with pytest.raises(ValueError, match="sort must be one of 'auto'.*'quick'"):

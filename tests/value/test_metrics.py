@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from scipy import special
 
 from jaxsel import value
+from jaxsel.value._metrics import SCORERS
 
 from . import retrain_cases as cases
 
@@ -56,7 +57,7 @@ def agree(metric, scores, y):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
 
 
-_JITTED = {name: jax.jit(function) for name, function in value.SCORERS.items()}
+_JITTED = {name: jax.jit(function) for name, function in SCORERS.items()}
 each_metric = pytest.mark.parametrize("metric", CLASSES)
 
 

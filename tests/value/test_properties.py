@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import jaxsel
 from jaxsel.value import _linear
+from jaxsel.value._hybrid import semivalue_hybrid
 
 from . import cases
 
@@ -245,9 +246,7 @@ def test_hybrid_keeps_its_bound_however_reduced(kind, reduce):
     certified(hybrid, exact)
 
 
-hybrid_kernel = jax.jit(
-    jaxsel.value.semivalue_hybrid, static_argnames=("binary", "head", "levels")
-)
+hybrid_kernel = jax.jit(semivalue_hybrid, static_argnames=("binary", "head", "levels"))
 
 
 @examples(100)

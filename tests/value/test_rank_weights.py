@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 import jaxsel
-from jaxsel.value import (
-    banzhaf_weights,
-    beta_weights,
-    rank_table,
-    shapley_weights,
-    size_restricted_weights,
-)
+from jaxsel.value import rank_table, shapley_weights, size_restricted_weights
+from jaxsel.value._weights import banzhaf_weights, beta_weights
 
 N, K = 7, 3
 

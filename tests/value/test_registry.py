@@ -15,6 +15,7 @@ from jaxsel.value import VALUES, shapley_weights
 from jaxsel.value._linear import linear_values
 from jaxsel.value._options import KnnOptions, Options, knn_value
 from jaxsel.value._registry import KnnValue
+from jaxsel.value._weights import banzhaf_weights
 
 from . import cases
 
@@ -143,7 +144,7 @@ def test_a_value_that_is_not_registered_is_named():
     "registered",
     [
         KnnValue(new_value(lambda n, k: shapley_weights(n, k)[::-1])),
-        KnnValue(new_value(value.banzhaf_weights)),
+        KnnValue(new_value(banzhaf_weights)),
         KnnValue(jaxsel.knn_loo, VALUES["knn_banzhaf"].by_size),
         KnnValue(jaxsel.soft_knn_shapley),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from jaxsel import value
 from jaxsel.value import _run
-from jaxsel.value._run_options import DEFAULTS
+from jaxsel.value._run_options import DEFAULTS, RunOptions
 
 from .games import Game
 
@@ -33,10 +33,10 @@ OPTIONS = {
 
 
 def test_defaults_are_of_all_options():
-    assert DEFAULTS.keys() == typing.get_type_hints(value.RunOptions).keys()
+    assert DEFAULTS.keys() == typing.get_type_hints(RunOptions).keys()
     assert {*map(repr, DEFAULTS.values())} == {"None", "False"}  # as its docstring says
     assert DEFAULTS["progress"] is False
-    described = inspect.getdoc(value.RunOptions).partition("Attributes:")[2]
+    described = inspect.getdoc(RunOptions).partition("Attributes:")[2]
     assert all(f"\n    {name}: " in described for name in DEFAULTS)
 
 
