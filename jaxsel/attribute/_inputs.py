@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,6 @@ from jaxsel._inputs.checks import (
     check_same_length,
     to_float,
 )
-
-if TYPE_CHECKING:
-    from ._recipe import Recipe
 
 
 class Samples(NamedTuple):
@@ -51,13 +48,12 @@ class Samples(NamedTuple):
             )
 
 
-def check_samples(recipe: Recipe, x: Any, y: Any, x_val: Any, y_val: Any) -> Samples:
-    """Check samples and targets, and that a model maps them to outputs of its loss.
+def check_samples(x: Any, y: Any, x_val: Any, y_val: Any) -> Samples:
+    """Check samples and targets, and return them as arrays.
 
     Raises:
         TypeError: If something is not numeric, or is being traced.
-        ValueError: If shapes or labels do not fit, numbers are not finite, or the
-            model keeps statistics or draws.
+        ValueError: If shapes or labels do not fit, or numbers are not finite.
     """
     index, x_val = row_index(x), align(x, y, x_val, y_val)
     features, features_val = _rows("x", x), _rows("x_val", x_val)
@@ -75,16 +71,6 @@ def check_samples(recipe: Recipe, x: Any, y: Any, x_val: Any, y_val: Any) -> Sam
             "y and y_val must both hold whole numbers, or both others, got "
             f"{np.asarray(y).dtype} and {np.asarray(y_val).dtype}"
         )
-    others = recipe.other_variables(features[:1])
-    if others:
-        more = f" and {len(others) - 1} more" if others[1:] else ""
-        raise ValueError(
-            "model must have no variables besides its parameters, got "
-            f"{others[0]}{more}: statistics over a batch, and random draws, give a "
-            "sample no derivative of its own. Take LayerNorm or GroupNorm instead of "
-            "BatchNorm, and leave Dropout out, or make it with deterministic=True"
-        )
-    _check_outputs(recipe, features, labels, labels_val)
     return Samples(features, labels, features_val, labels_val, index)
 
 
@@ -116,32 +102,3 @@ def _targets(name: str, value: Any, wide: bool) -> jax.Array:
     if array.dtype.kind in "biu":
         return jnp.asarray(array, jnp.int32)
     return jnp.asarray(array, jnp.float64 if wide else jnp.float32)
-
-
-def _check_outputs(
-    recipe: Recipe, x: jax.Array, y: jax.Array, y_val: jax.Array
-) -> None:
-    def run() -> jax.Array:
-        return recipe.apply(recipe.init(jax.random.key(0), x), x[:2])
-
-    outputs = jax.eval_shape(run)
-    rows = min(2, len(x))
-    if len(outputs.shape) != 2 or outputs.shape[0] != rows:
-        raise ValueError(
-            f"model must map {rows} examples to outputs [{rows}, K], got "
-            f"{list(outputs.shape)}"
-        )
-    losses = jax.eval_shape(recipe.losses, outputs, y[:2])
-    if losses.shape != (rows,):
-        raise ValueError(
-            f"loss must return one number an example, [{rows}], got "
-            f"{list(losses.shape)}"
-        )
-    if recipe.loss is None and jnp.issubdtype(y.dtype, jnp.integer):
-        for name, labels in (("y", y), ("y_val", y_val)):
-            least, most = int(labels.min()), int(labels.max())
-            if least < 0 or most >= outputs.shape[1]:
-                raise ValueError(
-                    f"{name} must lie in [0, {outputs.shape[1]}), the classes of the "
-                    f"model, got values from {least} to {most}"
-                )

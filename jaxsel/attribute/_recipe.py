@@ -320,11 +320,54 @@ class Recipe:
             ValueError: If shapes or labels do not fit, numbers are not finite, or the
                 model keeps statistics or draws.
         """
-        return check_samples(self, x, y, x_val, y_val)
+        samples = check_samples(x, y, x_val, y_val)
+        self._check_variables(samples.x)
+        self._check_outputs(samples)
+        return samples
 
     def other_variables(self, x: jax.Array) -> list[str]:
         """Name statistics and random draws of a Flax model, beyond its parameters."""
         return [] if isinstance(self.model, tuple) else other_variables(self.model, x)
+
+    def _check_variables(self, x: jax.Array) -> None:
+        others = self.other_variables(x[:1])
+        if others:
+            more = f" and {len(others) - 1} more" if others[1:] else ""
+            raise ValueError(
+                "model must have no variables besides its parameters, got "
+                f"{others[0]}{more}: statistics over a batch, and random draws, give a "
+                "sample no derivative of its own. Take LayerNorm or GroupNorm instead "
+                "of BatchNorm, and leave Dropout out, or make it with "
+                "deterministic=True"
+            )
+
+    def _check_outputs(self, samples: Samples) -> None:
+        x, y = samples.x, samples.y
+
+        def run() -> jax.Array:
+            return self.apply(self.init(jax.random.key(0), x), x[:2])
+
+        outputs = jax.eval_shape(run)
+        rows = min(2, len(x))
+        if len(outputs.shape) != 2 or outputs.shape[0] != rows:
+            raise ValueError(
+                f"model must map {rows} examples to outputs [{rows}, K], got "
+                f"{list(outputs.shape)}"
+            )
+        losses = jax.eval_shape(self.losses, outputs, y[:2])
+        if losses.shape != (rows,):
+            raise ValueError(
+                f"loss must return one number an example, [{rows}], got "
+                f"{list(losses.shape)}"
+            )
+        if self.loss is None and jnp.issubdtype(y.dtype, jnp.integer):
+            for name, labels in (("y", y), ("y_val", samples.y_val)):
+                least, most = int(labels.min()), int(labels.max())
+                if least < 0 or most >= outputs.shape[1]:
+                    raise ValueError(
+                        f"{name} must lie in [0, {outputs.shape[1]}), the classes of "
+                        f"the model, got values from {least} to {most}"
+                    )
 
 
 def widened(tree: Any) -> Any:
