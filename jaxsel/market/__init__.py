@@ -27,9 +27,9 @@ from ._ranking import (
 )
 from ._request import Request as Request, make_request as make_request
 from ._screen import screen as screen
-from ._sides import OwnerModel as OwnerModel
 from ._small_model import (
     network_model as network_model,
     standardized_model as standardized_model,
 )
 from ._trainer import Trainer as Trainer
+from ._view import OwnerModel as OwnerModel

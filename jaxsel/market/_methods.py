@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,8 @@ from jaxsel.match import func_feat, grad_match
 from jaxsel.neighbors import Metric
 from jaxsel.retrieve import retrieve_binned, retrieve_nearest
 
-if TYPE_CHECKING:
-    from ._request import Request
-    from ._sides import OwnerModel, Side
+from ._schema import Schema
+from ._view import OwnerModel, Side
 
 
 @brief
@@ -32,7 +31,7 @@ class Choice:
     """Input of a method; arrays that the method needs are present.
 
     Attributes:
-        request: The trainer's request.
+        schema: The form of the request's samples.
         candidates: The owner's samples to choose from.
         hard: The hard samples.
         budget: Maximum number of samples to choose, at least 1.
@@ -41,7 +40,7 @@ class Choice:
         key: Key of random choices.
     """
 
-    request: Request
+    schema: Schema
     candidates: Side
     hard: Side
     budget: int
@@ -89,21 +88,27 @@ class Method:
     keeps_classes: bool = False
 
     def check(
-        self, name: str, request: Request, model: OwnerModel, key: jax.Array | None
+        self,
+        name: str,
+        x: np.ndarray | None,
+        y: np.ndarray | None,
+        model: OwnerModel,
+        key: jax.Array | None,
     ) -> None:
         """Raise a ValueError unless the method's needs are met.
 
         Args:
             name: The method's name, for errors.
-            request: The trainer's request.
+            x: Hard samples of the request, or None.
+            y: Their labels, or None.
             model: The owner's model.
             key: Key of random choices.
         """
         if self.draws and key is None:
             raise ValueError(f"key must be given where method is {name!r}, got None")
-        if self.table and (request.x is None or request.x.ndim != 2):
+        if self.table and (x is None or x.ndim != 2):
             raise ValueError(f"method must not be {name!r}: the request shows no table")
-        if self.gradients and request.y is None:
+        if self.gradients and y is None:
             raise ValueError(f"method must not be {name!r}: the request has no labels")
         if self.gradients and model.oracle is None:
             raise ValueError(
@@ -143,7 +148,7 @@ def _grad_match(choice: Choice) -> Selection:
 
 def _binned(choice: Choice) -> Selection:
     tables = cast(tuple[Any, Any], (choice.candidates.x, choice.hard.x))
-    categories = choice.request.schema.categories
+    categories = choice.schema.categories
     return retrieve_binned(*tables, choice.budget, categorical=categories)
 
 

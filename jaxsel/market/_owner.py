@@ -18,7 +18,8 @@ from ._answer import Answer
 from ._methods import METHODS, Choice, Method
 from ._request import Request
 from ._schema import check_rows, listed
-from ._sides import OwnerModel, Side, both_sides
+from ._sides import both_sides
+from ._view import OwnerModel, Side
 
 
 def answer(
@@ -90,7 +91,7 @@ def answer(
     check_choice("method", name, tuple(METHODS))
     method_used = METHODS[name]
     model = OwnerModel() if model is None else model
-    method_used.check(name, request, model, key)
+    method_used.check(name, request.x, request.y, model, key)
     owned, hard = both_sides(
         request,
         x,
@@ -103,7 +104,7 @@ def answer(
     limit = _own_limit(len(owned), max_samples, max_share, allow_all)
     rows = _rows_asked(owned, hard)
     choice = Choice(
-        request=request,
+        schema=request.schema,
         candidates=owned,
         hard=hard,
         budget=min(request.budget, limit.most, len(rows)),
@@ -112,7 +113,7 @@ def answer(
         key=key,
     )
     chosen = _chosen(method_used, choice, rows)
-    status, reason = _outcome(choice, chosen, limit)
+    status, reason = _outcome(request, choice, chosen, limit)
     x_sent, vectors_sent = owned.x, None
     if request.schema.sample_shape is None:
         x_sent, vectors_sent = None, owned.vectors
@@ -188,9 +189,11 @@ def _chosen(method: Method, choice: Choice, rows: np.ndarray) -> _Chosen:
     )
 
 
-def _outcome(choice: Choice, chosen: _Chosen, limit: _Limit) -> tuple[str, str]:
+def _outcome(
+    request: Request, choice: Choice, chosen: _Chosen, limit: _Limit
+) -> tuple[str, str]:
     """Return the status of an answer, and the reason for it."""
-    size, owned, request = len(chosen.rows), choice.candidates, choice.request
+    size, owned = len(chosen.rows), choice.candidates
     if size == request.budget:
         return "complete", ""
     if size < choice.budget:

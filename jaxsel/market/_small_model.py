@@ -11,7 +11,7 @@ from jaxsel.gradients import Oracle
 
 from ._request import Request
 from ._scale import Scale
-from ._sides import OwnerModel
+from ._view import OwnerModel
 
 
 def network_model(
