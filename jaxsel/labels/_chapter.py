@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +12,61 @@ from jaxsel._inputs.checks import check_count
 from jaxsel._inputs.frames import is_missing
 from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
 
+from ._joint import ConfidentJoint
+from ._neighbours import Duplicates
+from ._noise_model import Confusion
 from ._plot import plot_errors
 from ._words import short
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ._result import LabelErrors
-
 _TEXT = 4000  # characters of a text that are shown
 _TRIPLES = 2  # in a row of pictures
 
 
+class Suspects(Protocol):
+    """The parts of `LabelErrors` that the chapter shows."""
+
+    @property
+    def indices(self) -> np.ndarray: ...
+    @property
+    def scores(self) -> np.ndarray: ...
+    @property
+    def given(self) -> np.ndarray: ...
+    @property
+    def suggested(self) -> np.ndarray: ...
+    @property
+    def pred_probs(self) -> np.ndarray: ...
+    @property
+    def joint(self) -> ConfidentJoint: ...
+    @property
+    def duplicates(self) -> Duplicates | None: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def index(self) -> tuple[Any, ...] | None: ...
+    @property
+    def summary(self) -> tuple[str, ...]: ...
+    @property
+    def mask(self) -> np.ndarray: ...
+    @property
+    def wrong(self) -> np.ndarray: ...
+    @property
+    def precision(self) -> float: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def n_errors(self) -> int: ...
+    @property
+    def interval(self) -> tuple[int, int]: ...
+    @property
+    def confused(self) -> Sequence[Confusion]: ...
+    def __len__(self) -> int: ...
+
+
 def chapter(
-    errors: LabelErrors,
+    errors: Suspects,
     samples: npt.ArrayLike | None,
     columns: Mapping[str, npt.ArrayLike] | pd.DataFrame | None,
     *,
@@ -49,7 +90,7 @@ def chapter(
     figure = new_figure(8.8, 3.2)
     with style():
         axes = figure.subplots(1, 2)
-    plot_errors(errors, ax=axes)
+    plot_errors(errors.scores, errors.mask, errors.confused, ax=axes)
     blocks: list[Any] = [
         f"{'. '.join(errors.summary)}.",
         Figure(
@@ -86,7 +127,7 @@ def chapter(
     )
 
 
-def _alt(errors: LabelErrors) -> str:
+def _alt(errors: Suspects) -> str:
     if not len(errors):
         return f"No label is suspected; the lowest score is {errors.scores.min():.2f}."
     pairs = ", ".join(
@@ -102,7 +143,7 @@ def _alt(errors: LabelErrors) -> str:
 
 
 def _table(
-    errors: LabelErrors, shown: np.ndarray, columns: Mapping[str, np.ndarray]
+    errors: Suspects, shown: np.ndarray, columns: Mapping[str, np.ndarray]
 ) -> Table:
     names = shown if errors.index is None else [errors.index[i] for i in shown]
     rows = [
@@ -126,7 +167,7 @@ def _table(
     )
 
 
-def _pairs(errors: LabelErrors, budget: int) -> Table:
+def _pairs(errors: Suspects, budget: int) -> Table:
     duplicates = errors.duplicates
     assert duplicates is not None
     rows = [
@@ -145,7 +186,7 @@ def _pairs(errors: LabelErrors, budget: int) -> Table:
     )
 
 
-def _pictures(errors: LabelErrors, images: np.ndarray, shown: np.ndarray) -> Figure:
+def _pictures(errors: Suspects, images: np.ndarray, shown: np.ndarray) -> Figure:
     """Draw each picture beside sure ones of the given and of the suggested class."""
     classes = errors.joint.classes
     numbers = {label: k for k, label in enumerate(classes.tolist())}

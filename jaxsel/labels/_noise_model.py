@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from jaxsel._inputs.show import brief
+
 # Shares of flipped labels that are tried; cubic splines join their likelihoods.
 RATES = np.array(
     [0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.07, 0.09, 0.115]
@@ -24,6 +26,23 @@ _RIDGE = 0.5  # of the biases
 _LEAST = -14.0  # log probability: no model is believed to be surer
 _STEPS, _GAIN = 25, 1e-3  # of Fisher scoring, and nats at which it stops
 _NEGLIGIBLE = 1e-4  # posterior probability of rates that are left out
+
+
+@brief
+class Confusion(NamedTuple):
+    """Two classes of which one is labelled as the other.
+
+    Attributes:
+        given: The label.
+        true: The class that the samples are of.
+        n: Expected number of samples.
+        share: Of all samples with that label.
+    """
+
+    given: Any
+    true: Any
+    n: float
+    share: float
 
 
 class NoiseModel(NamedTuple):

@@ -9,23 +9,28 @@ import numpy as np
 
 from jaxsel.report import COLORS, new_figure, style
 
+from ._noise_model import Confusion
 from ._words import short
 
 if TYPE_CHECKING:
     import matplotlib.axes
 
-    from ._result import LabelErrors
-
 _BINS, _PAIRS = 40, 8
 
 
 def plot_errors(
-    errors: LabelErrors, *, ax: Sequence[matplotlib.axes.Axes] | None = None
+    scores: np.ndarray,
+    mask: np.ndarray,
+    confused: Sequence[Confusion],
+    *,
+    ax: Sequence[matplotlib.axes.Axes] | None = None,
 ) -> Sequence[matplotlib.axes.Axes]:
     """Draw the scores of suspected and other labels, and the most confused classes.
 
     Args:
-        errors: The result of `find_label_errors`.
+        scores: Scores of all labels, `[n]`.
+        mask: True where a label is suspected, `[n]`.
+        confused: Pairs of classes, the most frequent first.
         ax: Two axes to draw on; made with pyplot if None.
 
     Returns:
@@ -40,8 +45,7 @@ def plot_errors(
     if len(ax) != 2:
         raise ValueError(f"ax must hold two axes, got {len(ax)}")
     left, right = ax
-    mask = errors.mask
-    parts = [errors.scores[~mask], errors.scores[mask]]
+    parts = [scores[~mask], scores[mask]]
     with style():
         left.hist(
             parts,
@@ -54,7 +58,7 @@ def plot_errors(
         left.set_xlabel("Score of the label")
         left.set_ylabel("Labels")
         left.legend(loc="upper left")
-        pairs = [pair for pair in errors.confused[:_PAIRS] if pair.n >= 0.5][::-1]
+        pairs = [pair for pair in confused[:_PAIRS] if pair.n >= 0.5][::-1]
         names = [f"{_cut(p.given)} → {_cut(p.true)}" for p in pairs]
         if not pairs:
             right.set_axis_off()

@@ -6,15 +6,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxsel._inputs.show import SHOWN, brief, show_pairs
+from jaxsel._inputs.show import SHOWN, show_pairs
 
 from ._joint import ConfidentJoint
 from ._neighbours import Duplicates
-from ._noise_model import NoiseModel, fit_noise
+from ._noise_model import Confusion, NoiseModel, fit_noise
 from ._words import short
 
 if TYPE_CHECKING:
@@ -28,23 +28,6 @@ _ROWS, _PAIRS = 10, 5  # that the table for people has
 _REPR = 300  # characters
 _MOST_WRONG = 0.5  # expected share of suspects from which they count as mostly wrong
 _NEARLY_ALL = 0.75  # share of suspects, if wrong, from which overlap is in doubt
-
-
-@brief
-class Confusion(NamedTuple):
-    """Two classes of which one is labelled as the other.
-
-    Attributes:
-        given: The label.
-        true: The class that the samples are of.
-        n: Expected number of samples.
-        share: Of all samples with that label.
-    """
-
-    given: Any
-    true: Any
-    n: float
-    share: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -172,12 +155,16 @@ class LabelErrors:
         numbers = {label: i for i, label in enumerate(self.joint.classes.tolist())}
         return np.array([numbers[label] for label in self.given.tolist()], np.intp)
 
-    @functools.cached_property
+    @property
     def wrong(self) -> np.ndarray:
         """Probability that each suspected label is wrong, `[k]`.
 
         See `labels.estimate_noise`.
         """
+        return self._wrong
+
+    @functools.cached_property
+    def _wrong(self) -> np.ndarray:
         members = self.members or [self.pred_probs]
         rows = self.indices
         return self._model.wrong([m[rows] for m in members], self._codes[rows])
@@ -261,7 +248,7 @@ class LabelErrors:
         """
         from ._plot import plot_errors
 
-        return plot_errors(self, ax=ax)
+        return plot_errors(self.scores, self.mask, self.confused, ax=ax)
 
     def chapter(
         self,

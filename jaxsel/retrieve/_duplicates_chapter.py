@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from jaxsel.report import (
     plot_images,
     style,
 )
-
-if TYPE_CHECKING:
-    from ._near_duplicates import NearDuplicates
 
 _IN_GROUP = 6  # rows of a group that are shown
 _TEXT = 200  # characters of a text that are shown
@@ -37,9 +34,35 @@ class Shown(NamedTuple):
     images: np.ndarray | None = None
 
 
-def chapter(
-    result: NearDuplicates, shown: Sequence[Shown | None], *, budget: int
-) -> Chapter:
+class Groups(Protocol):
+    """The parts of `NearDuplicates` that the chapter shows."""
+
+    @property
+    def group(self) -> np.ndarray: ...
+    @property
+    def partner(self) -> np.ndarray: ...
+    @property
+    def closeness(self) -> np.ndarray: ...
+    @property
+    def group_val(self) -> np.ndarray | None: ...
+    @property
+    def partner_val(self) -> np.ndarray | None: ...
+    @property
+    def closeness_val(self) -> np.ndarray | None: ...
+    @property
+    def n_pairs(self) -> int: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def threshold(self) -> float: ...
+    @property
+    def keep(self) -> np.ndarray: ...
+    @property
+    def leaked(self) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+
+
+def chapter(result: Groups, shown: Sequence[Shown | None], *, budget: int) -> Chapter:
     """Return the chapter; see `NearDuplicates.chapter`.
 
     Raises:
@@ -90,7 +113,7 @@ def _largest(groups: list[np.ndarray | None], budget: int) -> list[int]:
     return np.argsort(-sizes, kind="stable")[:budget].tolist()
 
 
-def _title(result: NearDuplicates) -> str:
+def _title(result: Groups) -> str:
     if result.group_val is not None:
         leaks, m = len(result.leaked), len(result.group_val)
         return f"{leaks} of {m} rows of the second table leak"
@@ -98,7 +121,7 @@ def _title(result: NearDuplicates) -> str:
     return f"{dropped} of {len(result.group)} rows are near-duplicates of others"
 
 
-def _summary(result: NearDuplicates) -> str:
+def _summary(result: Groups) -> str:
     rule = (
         f"cosine of at least {result.threshold:g}"
         if result.metric == "cosine"
@@ -117,7 +140,7 @@ def _summary(result: NearDuplicates) -> str:
     )
 
 
-def _plot(result: NearDuplicates, groups: list[np.ndarray | None]) -> Figure:
+def _plot(result: Groups, groups: list[np.ndarray | None]) -> Figure:
     rows = np.concatenate([g for g in groups if g is not None])
     sizes = np.bincount(rows[rows >= 0])
     kinds, counts = np.unique(sizes, return_counts=True)
@@ -196,9 +219,7 @@ def _pictures(
     )
 
 
-def _table(
-    result: NearDuplicates, shown: Sequence[Shown | None], numbers: list[int]
-) -> Table:
+def _table(result: Groups, shown: Sequence[Shown | None], numbers: list[int]) -> Table:
     groups = [result.group, result.group_val]
     partners = [result.partner, result.partner_val]
     closeness = [result.closeness, result.closeness_val]

@@ -205,7 +205,10 @@ class MixtureResponse:
         """
         from ._mixture_plot import plot_response
 
-        return plot_response(self, ax)
+        def predict(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return self.predict(points)[0], self.interval(points)
+
+        return plot_response(self.best(), self.names, self.upper, predict, ax=ax)
 
     @property
     def _sign(self) -> float:

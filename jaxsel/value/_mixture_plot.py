@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxsel.report import COLORS, new_figure, style
 
+from ._mixture_best import BestMixture
 from ._mixture_design import capped
 
 if TYPE_CHECKING:
     import matplotlib.axes
-
-    from ._mixture import MixtureResponse
 
 _POINTS = 41
 _CURVES = 7  # as many as there are colours
 
 
 def plot_response(
-    response: MixtureResponse, ax: Sequence[matplotlib.axes.Axes] | None
+    best: BestMixture,
+    names: Sequence[Any],
+    upper: np.ndarray,
+    predict: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    *,
+    ax: Sequence[matplotlib.axes.Axes] | None,
 ) -> Sequence[matplotlib.axes.Axes]:
-    """Draw the metric along weights from the best mixture, and that with intervals."""
+    """Draw the metric along weights from the best mixture, and that with intervals.
+
+    Args:
+        best: The best mixture.
+        names: Names of the domains.
+        upper: Upper bounds of the weights, `[D]`.
+        predict: From mixtures `[m, D]` to the metric, `[m]`, and the ends of its 95 %
+            intervals, `[m, 2]`.
+        ax: Two axes to draw on; made with pyplot if None.
+    """
     if ax is None:
         with style():
             ax = list(new_figure(8.8, 3.4, shown=True).subplots(1, 2))
     if len(ax) != 2:
         raise ValueError(f"ax must hold two axes, got {len(ax)}")
     curves, bars = ax
-    best = response.best()
-    names = [str(name)[:16].replace("$", r"\$") for name in response.names]
+    names = [str(name)[:16].replace("$", r"\$") for name in names]
     order: list[int] = np.argsort(-best.mixture, kind="stable").tolist()
     with style():
         for place, domain in enumerate(order[:_CURVES]):
-            points = _along(best.mixture, domain, response.upper)
-            mean, _ = response.predict(points)
+            points = _along(best.mixture, domain, upper)
+            mean, ends = predict(points)
             x, color = points[:, domain], COLORS[place]
             curves.plot(x, mean, color=color, label=names[domain])
-            low, high = response.interval(points).T
+            low, high = ends.T
             curves.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
         curves.set_xlabel("Weight, others in the best proportions")
         curves.set_ylabel("Metric, with 95 % band")
