@@ -61,7 +61,7 @@ def secure_steps(
         spare_bits,
         [] if watch and manifest.watched else None,
     )
-    return steps(run, logits=logits)
+    return steps(manifest, run, logits=logits)
 
 
 def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
@@ -84,35 +84,35 @@ def run_steps(steps: Steps, execute: Callable[[Call], Any]) -> Any:
         result = execute(call)
 
 
-def steps(run: Run, *, logits: bool = False) -> Steps:
-    """Yield the operations of a run, as `secure_steps` does."""
-    outputs = yield from _Forward(run).logits()
+def steps(manifest: Manifest, run: Run, *, logits: bool = False) -> Steps:
+    """Yield the operations of a manifest's run, as `secure_steps` does."""
+    outputs = yield from _Forward(manifest, run).logits()
     if logits:
         return outputs
-    score, place = score_of(run.manifest.score.secure), Place(run, "score")
+    score, place = score_of(manifest.score.secure), Place(run, "score")
     if run.watched is None:
         return (yield from score.steps(place, outputs))
     head_place = Place(run, "head")
     most = head_place.bound("logits", 0.0)
     head_place.watch(outputs, -most, most)
     scores = yield from score.steps(place, outputs)
-    most = run.manifest.fixed_point.bounds["score"]
+    most = manifest.fixed_point.bounds["score"]
     place.watch(scores, -most, most)
     inside = yield place.call("inside", "nonnegative", run.cat(run.watched))
     inside = yield place.call("all_inside", "all", inside)
     # A bit selects score - lowest or 0: samples outside end at the lowest score.
-    lowest = run.manifest.outside
+    lowest = manifest.outside
     return (yield place.call("bounded", "select", inside, scores + -lowest)) + lowest
 
 
 class _Forward:
     """The interpreter of one manifest, for one run."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.manifest = run, run.manifest
-        self.folded = run.manifest.plan == "folded"
-        self.masked = run.manifest.inputs.masked
-        self.length, self.hidden = run.manifest.inputs.length, run.manifest.inputs.width
+    def __init__(self, manifest: Manifest, run: Run) -> None:
+        self.run, self.manifest = run, manifest
+        self.folded = manifest.plan == "folded"
+        self.masked = manifest.inputs.masked
+        self.length, self.hidden = manifest.inputs.length, manifest.inputs.width
 
     @property
     def outputs(self) -> int:

@@ -60,7 +60,7 @@ def trace(manifest: Manifest) -> tuple[tuple[Operation, ...], Shapes]:
         return outcome(call)
 
     run = Run(manifest, weight, _inputs(manifest, Shaped), cat)
-    run_steps(steps(run), note)
+    run_steps(steps(manifest, run), note)
     return tuple(operations), weights
 
 
@@ -120,7 +120,7 @@ def owned_schedule(
         spare_bits,
         [] if manifest.watched else None,
     )
-    run_steps(steps(run), note)
+    run_steps(steps(manifest, run), note)
     return tuple(operations)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jaxsel._inputs.show import brief
 from jaxsel.models import Target, Tokens
 from jaxsel.proxy._bounds import with_bounds
 from jaxsel.proxy._exvivo import Source
-from jaxsel.proxy._manifest import Manifest
+from jaxsel.proxy._manifest import Kind, Manifest
 from jaxsel.proxy._probe import fit_probe
 from jaxsel.proxy._proxy import Proxy
 from jaxsel.proxy._scores import log_prior, score
@@ -36,10 +36,24 @@ from jaxsel.proxy._training._invivo import (
 from ._messages import Bootstrap, Plan, Published
 from ._plan import Phase, ProbeSpec, Samples, required
 
-if TYPE_CHECKING:
-    from ._model_owner import ModelOwner
-
 Folder = str | os.PathLike[str]
+
+
+class Settings(Protocol):
+    """The settings of a `ModelOwner` by which its proxies are made."""
+
+    @property
+    def schedule(self) -> Sequence[Phase]: ...
+    @property
+    def secret(self) -> jax.Array: ...
+    @property
+    def base(self) -> Target | None: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def distil(self) -> Samples | None: ...
+    @property
+    def heads(self) -> Literal["weights", "gradient"]: ...
 
 
 @brief
@@ -54,7 +68,7 @@ class ProxyMaker:
         tuned: The target, fine-tuned on it; None if no phase needs it.
     """
 
-    owner: ModelOwner
+    owner: Settings
     plan: Plan
     sold: Bootstrap
     tuned: Target | None = dataclasses.field(repr=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jaxsel._inputs.checks import check_choice
 
@@ -32,6 +32,7 @@ from ._attention_polynomial import PolynomialAttention
 from ._attention_powers import FORMS, PowerAttention
 from ._attention_relu import ReLUAttention
 from ._attention_uniform import UniformAttention
+from ._described import Entry
 from ._norm import Norm as Norm, scaled_variance as scaled_variance
 from ._norm_exact import ExactNorm
 from ._norm_hinge import HingeNorm
@@ -45,9 +46,6 @@ from ._score import SecureScore as SecureScore
 from ._score_exact import ExactEntropy
 from ._score_mlp import MLPEntropy
 from ._score_square import SquareEntropy
-
-if TYPE_CHECKING:
-    from jaxsel.proxy._manifest import Emulator
 
 _T = TypeVar("_T")
 
@@ -138,23 +136,23 @@ def entropy_emulator(entry: Mapping[str, Any]) -> SecureScore:
     return _made("entropy", SECURE_SCORES, entry)
 
 
-def attention_of(emulator: Emulator) -> Attention:
+def attention_of(emulator: Entry) -> Attention:
     """Return the family of a manifest's attention."""
     return _sized(ATTENTIONS[emulator.family], emulator)
 
 
-def norm_of(emulator: Emulator) -> Norm:
+def norm_of(emulator: Entry) -> Norm:
     """Return the family of a manifest's norm, "none" included."""
     return _sized(NORMS[emulator.family], emulator)
 
 
-def score_of(emulator: Emulator) -> SecureScore:
+def score_of(emulator: Entry) -> SecureScore:
     """Return the family of a manifest's secure score."""
     return _sized(SECURE_SCORES[emulator.family], emulator)
 
 
 @functools.lru_cache(maxsize=256)
-def _sized(family: Family[Any], emulator: Emulator) -> Any:
+def _sized(family: Family[Any], emulator: Entry) -> Any:
     return family.make(**{name: getattr(emulator, name) for name in family.parameters})
 
 

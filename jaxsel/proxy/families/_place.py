@@ -12,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from jaxsel._inputs.show import brief
 
-if TYPE_CHECKING:
-    from jaxsel.proxy._manifest import Manifest
+from ._described import Described
 
 Kind = Literal[
     "matmul",
@@ -103,7 +102,7 @@ class Run:
             within the manifest's bounds; None if they are not checked.
     """
 
-    manifest: Manifest
+    manifest: Described
     weight: Callable[[str, Shape], Any]
     inputs: SharedInputs
     cat: Callable[[Sequence[Any]], Any]

@@ -8,10 +8,8 @@ truncation is wrong by 2^(64 - 2f) with a probability of |product| / 2^(64 - 2f)
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jaxsel.proxy._manifest import Manifest
+from ._described import Described
 
 LARGEST_EXPONENT = 512  # CrypTen's exponential of x is sound down to minus this
 
@@ -27,7 +25,7 @@ class Ranges:
         at: The part that is being checked, such as "layers.0"; "" for the whole.
     """
 
-    manifest: Manifest
+    manifest: Described
     bits: int
     ring: int = 64
     at: str = ""
