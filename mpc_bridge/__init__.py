@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._choose import choose as choose
-    from ._config import (
-        Config as Config,
-        ConfigError as ConfigError,
-        Parties as Parties,
-        Place as Place,
-        read_config as read_config,
-    )
+    from ._config import Config as Config, Parties as Parties, Place as Place
     from ._export import export as export, read_manifest as read_manifest
     from ._handshake import Refused as Refused, SessionError as SessionError
     from ._ledger import Ledger as Ledger
     from ._limits import Limits as Limits
     from ._local import run_local as run_local
+    from ._read_config import read_config as read_config
     from ._result import Result as Result
     from ._scoring import (
         score_pool as score_pool,
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
     )
     from ._selection import run_selection as run_selection
     from ._session import deal as deal, run as run
+    from ._toml import ConfigError as ConfigError
     from .engines.crypten import (
         import_crypten as import_crypten,
         load as load,
@@ -41,10 +37,10 @@ _MODULES = {
     "choose": "_choose",
     "import_crypten": "engines.crypten",
     "Config": "_config",
-    "ConfigError": "_config",
+    "ConfigError": "_toml",
     "Parties": "_config",
     "Place": "_config",
-    "read_config": "_config",
+    "read_config": "_read_config",
     "export": "_export",
     "read_manifest": "_export",
     "Refused": "_handshake",

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _certs_command
-from ._config import ConfigError, read_config
 from ._decline import decline
 from ._ending import watch_for_end
 from ._handshake import RANKS, ROLES, Refused, SessionError
 from ._local import run_local
+from ._read_config import read_config
 from ._session import deal, play
+from ._toml import ConfigError
 
 _DESCRIPTION = """\
 Two parties choose samples in secret. Each starts its role on its own machine, with a

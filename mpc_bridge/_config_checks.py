@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ._config import Config
 from ._toml import ConfigError
-
-if TYPE_CHECKING:
-    from ._config import Config
 
 
 def check_config(config: Config) -> None:

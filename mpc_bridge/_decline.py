@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ._config import Config, config_of, read_document
+from ._config import Config
 from ._handshake import RANKS
+from ._read_config import config_of, read_document
 from ._session import Role, meeting_of
 from .engines import engine_of
 

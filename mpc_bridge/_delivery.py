@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from ._goods import (
     delivery_size,
     receive,
 )
-from ._handshake import ROLES, Refused, SessionError, printable
+from ._handshake import ROLES, Refused, SessionError, printable, say
 from ._inputs import shapes_of
 from ._journal import FOLDER
 from ._ledger import Ledger
@@ -91,7 +90,7 @@ class Delivery:
                 )
         self._offer = offer
         if self._rank == MODEL_OWNER:
-            _say(f"the data owner will deliver {keep} rows: {offer.summary()}")
+            say(f"the data owner will deliver {keep} rows: {offer.summary()}")
         return {"delivery": offer.to_json()}
 
     def play(self, rows: np.ndarray, ledger: Ledger) -> None:
@@ -148,7 +147,7 @@ class Delivery:
             arrays: dict[str, Any] = receive(offer, rows, take)
             path = part.output / FILE
             write_private(path, lambda file: np.savez(file, **arrays))
-            _say(f"{len(rows)} rows were delivered: {path}")
+            say(f"{len(rows)} rows were delivered: {path}")
 
 
 def open_goods(config: Config, part: DataOwner, folder: Path, session: str) -> Goods:
@@ -231,8 +230,3 @@ def _key(path: Path) -> bytes:
     key = secrets.token_bytes(SALT)
     write_private(path, key)
     return key
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

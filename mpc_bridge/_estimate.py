@@ -17,10 +17,11 @@ from jaxsel.proxy import (
     cost,
 )
 
-from ._config import Config, ConfigError
+from ._config import Config
 from ._handshake import Refused
 from ._network import network as network_for
 from ._result import BASES, Result, Reveal, table
+from ._toml import ConfigError
 from .engines import engine_of
 
 if TYPE_CHECKING:

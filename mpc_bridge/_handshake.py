@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -177,3 +178,9 @@ def _read(role: str, message: bytes) -> dict[str, Any]:
             f"the {role}'s first message is not of this protocol"
         ) from None
     return document
+
+
+def say(text: str) -> None:
+    """Write a line to standard error at once, for whoever runs a party."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

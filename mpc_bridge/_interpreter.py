@@ -12,8 +12,8 @@ from pathlib import Path
 
 from jaxsel import __version__
 
-from ._config import ConfigError
 from ._handshake import printable
+from ._toml import ConfigError
 
 # An environment that lacks something says so in its last line.
 _VERSIONS = """

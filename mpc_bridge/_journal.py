@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,13 +27,22 @@ from ._private import make_private_folder, sync_folder, write_private
 from ._record import Opened, Record, check_mode
 from .engines import Engine, Secret
 
-if TYPE_CHECKING:
-    from ._ledger import Ledger
-
 FOLDER = "unfinished"
 _KEY, _RESULT = "session.json", "result.json"
 _HASH = hashlib.sha256().digest_size
 _NEAR = 1e-2  # of a mean: the last digits of its shares differ from run to run
+
+
+class Counts(Protocol):
+    """Counts and openings of a run, which the journal keeps with each entry."""
+
+    def state(self) -> dict[str, Any]:
+        """Return counts and openings as JSON can hold them."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up the counts and openings of a run that was killed."""
+        ...
 
 
 class Journal:
@@ -92,9 +101,9 @@ class Journal:
             raise
         self._at, self._replayed, self._record, self._most = 0, 0, record, 0
 
-    def watch(self, ledger: Ledger) -> None:
+    def watch(self, counts: Counts) -> None:
         """Keep a ledger's counts and openings with each entry."""
-        self._ledger = ledger
+        self._counts = counts
 
     def usable(self, common: int, agreed: Any) -> int:
         """Return how many of the common entries can be gone on with.
@@ -200,11 +209,11 @@ class Journal:
         state, data = _parts(path)
         self._at += 1
         if not self.replaying:
-            self._ledger.restore(json.loads(state))
+            self._counts.restore(json.loads(state))
         return data
 
     def _put(self, data: bytes) -> None:
-        state = json.dumps(self._ledger.state()).encode()
+        state = json.dumps(self._counts.state()).encode()
         content = pack([state, data])
         content = hashlib.sha256(content).digest() + content
         _write(self._path(self._at), content)
@@ -262,7 +271,7 @@ class NoJournal(Journal):
     def replaying(self) -> bool:
         return False
 
-    def watch(self, ledger: Ledger) -> None:
+    def watch(self, counts: Counts) -> None:
         pass
 
     def secrets(self, make: Callable[[], list[Secret]]) -> list[Secret]:

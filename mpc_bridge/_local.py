@@ -15,20 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._config import (
-    Config,
-    ConfigError,
-    Parties,
-    Place,
-    ThirdParty,
-    check_config,
-    read_config as read_config,
-)
+from ._config import Config, Parties, Place, ThirdParty
+from ._config_checks import check_config
 from ._handshake import FIRST_PARTY, RANKS, ROLES, SessionError, printable
 from ._interpreter import check_python, environment
 from ._limits import UNLIMITED, Limits
 from ._ports import reserved_addresses
 from ._private import make_private_folder, temporary_folder
+from ._read_config import read_config as read_config
+from ._toml import ConfigError
 from .engines import Engine, engine_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,10 +16,10 @@ from jaxsel.proxy import Manifest, choice_cost, choice_warnings
 
 from ._appraise import appraise
 from ._choose import choose
-from ._config import Config, ConfigError
+from ._config import Config
 from ._delivery import Delivery
 from ._estimate import check_hours
-from ._handshake import Refused, SessionError, digest
+from ._handshake import Refused, SessionError, digest, say
 from ._holdings import (
     Public,
     check_choices,
@@ -40,6 +39,7 @@ from ._record import Record, Start, commitment_of, count_of
 from ._result import FILE, Opening, PhaseResult, Result, Reveal, openings_of, steps_of
 from ._reveals import Answer, of_data_owner, of_model_owner, of_nobody
 from ._scoring import most_fraction_bits, score_pool, share_proxy
+from ._toml import ConfigError
 from .engines import DATA_OWNER, FEWEST_BITS, MODEL_OWNER, Engine
 
 _SLACK = 0.05  # of a mean score
@@ -110,9 +110,9 @@ class Party:
         self.delivery = Delivery(self.config, self.rank, self.journal.session)
         check_hours(self.config, self.public)  # last, since it may take a minute
         if self.journal.there:
-            _say(f"{self.role}: going on with what is in {self.part.output}")
+            say(f"{self.role}: going on with what is in {self.part.output}")
         elif self.journal.anew is not None:
-            _say(
+            say(
                 f"{self.role}: starting anew, because the run that was cut had another "
                 f"{self.journal.anew}"
             )
@@ -121,7 +121,7 @@ class Party:
 
     def _warn(self, sentence: str) -> None:
         self.warnings = (*self.warnings, sentence)
-        _say(f"{self.role}: WARNING: {sentence}")
+        say(f"{self.role}: WARNING: {sentence}")
 
     def _check_absent(self, *, cut: bool) -> None:
         """Refuse to replace a result, but one that others may not have yet."""
@@ -233,7 +233,7 @@ class Party:
         anew = self.record.start(engine, start, self.limits, asked=asked)
         if anew is not None:
             self.warnings = (*self.warnings, anew)
-            _say(f"{self.role}: WARNING: {anew}")
+            say(f"{self.role}: WARNING: {anew}")
         engine.start(bits)
         most = self._most_values()
         self.journal.start(start.common, engine, agreed, most=most)
@@ -275,7 +275,7 @@ class Party:
         try:
             engine.exchange(_WRITTEN)
         except RuntimeError:
-            _say(
+            say(
                 f"{self.role}: {self.path} is written; another party was cut before it "
                 "said so too: if it starts again, start this role again as well"
             )
@@ -438,11 +438,6 @@ def _bits(offer: Mapping[str, Any], most: int) -> int:
             f"fraction bits must be from {FEWEST_BITS} to {most}, got {bits!r:.60}"
         )
     return bits
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def _seed(seed: int, phase: int) -> int:

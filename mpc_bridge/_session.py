@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._config import Config, ConfigError, Parties, check_config, read_config
+from ._config import Config, Parties
+from ._config_checks import check_config
 from ._ending import end_now, set_doing
 from ._handshake import (
     FIRST_PARTY,
@@ -21,9 +21,11 @@ from ._handshake import (
     SessionError,
     agree,
     digest,
+    say,
     stop,
 )
-from ._toml import check_rendezvous
+from ._read_config import read_config
+from ._toml import ConfigError, check_rendezvous
 from .engines import Engine, Meeting, engine_of
 
 if TYPE_CHECKING:
@@ -119,10 +121,10 @@ def play(
     meeting = meeting_of(config, rank, rendezvous, test_only_first_party)
     if notice:
         text = f"{engine.notice}\n{FIRST_PARTY}" if test_only_first_party else None
-        _say(text or engine.notice)
+        say(text or engine.notice)
     waiting = f"{ROLES[rank]}: waiting for {_others(engine, rank, meeting)}"
     if rank >= engine.parties:
-        _say(waiting)
+        say(waiting)
         with _explained(engine, rank, lambda: "setting up"):
             engine.serve(rank, meeting)
         return None
@@ -145,7 +147,7 @@ def play(
     except Exception as error:  # the other parties need not wait for this one
         refusal, reason = error, f"an error of type {type(error).__name__}"
     if len(engine.roles) > 1:
-        _say(waiting)
+        say(waiting)
     with (
         contextlib.closing(party),
         _explained(engine, rank, lambda: party.where),
@@ -179,9 +181,9 @@ def deal(rendezvous: str, *, notice: bool = True) -> None:
         session="", rendezvous=_check_rendezvous(rendezvous), hello=_hello(engine)
     )
     if notice:
-        _say(engine.notice)
+        say(engine.notice)
     rank = RANKS["third-party"]
-    _say(f"{ROLES[rank]}: waiting for {_others(engine, rank, meeting)}")
+    say(f"{ROLES[rank]}: waiting for {_others(engine, rank, meeting)}")
     with _explained(engine, rank, lambda: "setting up"):
         engine.serve(rank, meeting)
 
@@ -287,8 +289,3 @@ def _explained(
         if meaning is None:
             raise
         raise SessionError(f"{where()}: {meaning}") from error
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

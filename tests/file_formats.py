@@ -19,8 +19,8 @@ from jaxsel.filter import (
 )
 from jaxsel.tables import TableEncoder
 from mpc_bridge import Result
-from mpc_bridge._config import read_config
 from mpc_bridge._pools import Pools
+from mpc_bridge._read_config import read_config
 from mpc_bridge._result import PhaseResult, Step
 
 TASK = "0123456789abcdef" * 2

@@ -3,7 +3,8 @@
 import pytest
 from sessions import command, config_of
 
-from mpc_bridge._config import ConfigError, DataOwner
+from mpc_bridge._config import DataOwner
+from mpc_bridge._toml import ConfigError
 
 pytestmark = [pytest.mark.mpc, pytest.mark.multihost]
 

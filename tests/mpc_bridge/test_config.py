@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mpc_bridge._config import Appraisal, Config, ConfigError, Inputs, read_config
+from mpc_bridge._config import Appraisal, Config, Inputs
 from mpc_bridge._limits import Limits
+from mpc_bridge._read_config import read_config
+from mpc_bridge._toml import ConfigError
 
 PUBLIC = """\
 [session]

@@ -10,8 +10,9 @@ from processes import ROLES, Session, running
 from sessions import command
 
 from mpc_bridge import _session
-from mpc_bridge._config import ConfigError, read_config
 from mpc_bridge._decline import read_meeting
+from mpc_bridge._read_config import read_config
+from mpc_bridge._toml import ConfigError
 from mpc_bridge.engines.spu import _tunnel
 from mpc_bridge.engines.spu._connect import tunnel_of
 from mpc_bridge.engines.spu._tls import PeerError

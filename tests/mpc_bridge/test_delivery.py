@@ -14,9 +14,10 @@ from test_selection import pool, probe
 from threads import ClearEngine
 
 from mpc_bridge import Result, _delivery, _goods, run_selection
-from mpc_bridge._config import ConfigError, read_config
 from mpc_bridge._goods import Goods, Offer, receive
 from mpc_bridge._handshake import SessionError
+from mpc_bridge._read_config import read_config
+from mpc_bridge._toml import ConfigError
 
 pytestmark = pytest.mark.mpc
 __all__ = ["config", "pool", "probe"]

@@ -28,11 +28,13 @@ from jaxsel.proxy import (
 from jaxsel.proxy._cost._choosing import chosen
 from mpc_bridge import Result, _calibrate, _estimate
 from mpc_bridge._calibrate import Calibration, Line, calibrate
-from mpc_bridge._config import ConfigError, Link, Session, read_config
+from mpc_bridge._config import Link, Session
 from mpc_bridge._handshake import Refused
 from mpc_bridge._holdings import read_public
 from mpc_bridge._network import network
 from mpc_bridge._programs import wild_expected
+from mpc_bridge._read_config import read_config
+from mpc_bridge._toml import ConfigError
 from mpc_bridge.engines import engine_of
 
 SLOW = Link(bandwidth=0.001, latency=500.0)  # a kilobyte a second

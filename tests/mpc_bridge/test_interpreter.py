@@ -9,8 +9,8 @@ from sessions import command, config_of
 
 from jaxsel import __version__
 from mpc_bridge import SessionError, _interpreter, _local, run, run_local
-from mpc_bridge._config import ConfigError
 from mpc_bridge._interpreter import check_python
+from mpc_bridge._toml import ConfigError
 
 pytestmark = pytest.mark.mpc
 

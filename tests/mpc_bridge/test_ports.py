@@ -8,8 +8,8 @@ from sessions import config_of
 from waits import PATIENCE
 
 from mpc_bridge import _local
-from mpc_bridge._config import read_config
 from mpc_bridge._ports import reserved_addresses
+from mpc_bridge._read_config import read_config
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="ports are held on Linux")
 

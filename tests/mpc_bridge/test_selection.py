@@ -240,7 +240,7 @@ def configs(monkeypatch):
 )
 def test_what_is_run(probe, pool, configs, options, engine, leak, rendezvous):
     from mpc_bridge import run_selection
-    from mpc_bridge._config import check_config
+    from mpc_bridge._config_checks import check_config
 
     chosen = run_selection(
         probe, pool, name="a", seed=4, appraisal=-0.5, batch_size=7, **options

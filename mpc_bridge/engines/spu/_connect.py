@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mpc_bridge._certs import load
-from mpc_bridge._config import ConfigError
 from mpc_bridge._handshake import ROLES, Refused, SessionError
+from mpc_bridge._toml import ConfigError
 from mpc_bridge.engines._face import Meeting
 
 from ._compat import import_spu
