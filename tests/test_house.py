@@ -101,9 +101,9 @@ def imports(package):
 
 
 @functools.cache
-def imports_of(file, nodes=nodes_of):
+def imports_of(file):
     found, folder = [], file.parent.relative_to(ROOT).parts
-    for node in nodes(file):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             names = [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -114,18 +114,6 @@ def imports_of(file, nodes=nodes_of):
             continue
         found += [Import(file, node.lineno, name) for name in names]
     return found
-
-
-def nodes_run(file):
-    return [*walk_run(ast.parse(file.read_text()))]
-
-
-def walk_run(tree):
-    """Walk a tree as `ast.walk`, except blocks of `if TYPE_CHECKING`."""
-    for_types = isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test)
-    yield tree
-    for child in tree.orelse if for_types else ast.iter_child_nodes(tree):
-        yield from walk_run(child)
 
 
 def circles(uses):
@@ -269,15 +257,19 @@ def test_no_import_is_circular():
     assert not circles(uses)
 
 
-def test_no_import_within_the_bridge_is_circular():
-    """Among modules, imports within functions included, for types only excepted."""
+@pytest.mark.parametrize("package", ["jaxsel", "mpc_bridge", "experiments"])
+def test_no_import_of_modules_is_circular(package):
+    """Imports within functions and for types included.
+
+    A picture takes arrays, or a `Protocol` of the result's parts that it shows.
+    """
     modules = {}
-    for file in files("mpc_bridge"):
+    for file in files(package):
         parts = file.relative_to(ROOT).with_suffix("").parts
         modules[parts[:-1] if parts[-1] == "__init__" else parts] = file
     uses = defaultdict(set)
     for module, file in modules.items():
-        for found in imports_of(file, nodes_run):
+        for found in imports_of(file):
             starts = (found.name[:size] for size in range(len(found.name), 0, -1))
             target = next((start for start in starts if start in modules), module)
             if target != module:
