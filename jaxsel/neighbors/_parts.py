@@ -28,14 +28,15 @@ from jaxsel._runs.fingerprint import as_float32, sampled, sampling_step
 from ._distance import (
     METRICS,
     Metric,
+    as_given,
     check_peak,
     normalise,
     repaired,
     rounded_mean,
+    rounds_nothing,
     squared_norms,
 )
 from ._exact import Exact, errors
-from ._given import as_given, rounds_nothing
 from ._together import ROWS as ROWS
 
 # Moves distances to the side of a border where they belong: [m, n], and what they are

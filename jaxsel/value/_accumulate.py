@@ -32,14 +32,14 @@ from jaxsel._inputs.checks import check_choice
 from jaxsel._inputs.chunk import chunk_rows, chunk_slices, entries, take_rows
 from jaxsel._inputs.owners import check_owners
 from jaxsel._inputs.usual_mistakes import doubt_values
-from jaxsel._results.types import Reduce, Values
+from jaxsel._results.types import Provenance, Reduce, Values
+from jaxsel._runs.fingerprint import as_float32, fingerprint, sampled
 from jaxsel._runs.progress import track
 from jaxsel.neighbors import squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
 
 from ._options import Options
-from ._plan import Kernel, Plan, Running, fold_rows, merge_devices, start
-from ._provenance import counted
+from ._plan import Kernel, Plan, Running, fold_rows, merge_devices
 from ._split import ByTraining
 from ._task import Task
 
@@ -92,7 +92,9 @@ def accumulate(
         layout = ByTraining(plan, mesh, params, x, train, x_val)
     else:
         layout = _ByValidation(plan, devices, params, x, train, x_val, length)
-    state, result, every_row = layout.start(), None, []
+    state, result, every_row = None, None, []
+    if reduce:
+        state = _start(plan, devices, layout.width)
     chunks = track(
         chunk_slices(m, layout.rows),
         progress=options.progress,
@@ -135,10 +137,22 @@ def accumulate(
         method=method,
         reduce=reduce,
         index=index,
-        provenance=counted(
+        provenance=_provenance(
             kernel, params, x, train, x_val, query, sample=layout.sample
         ),
     )
+
+
+def _start(plan: Plan, devices: int, width: int) -> Running:
+    """Return the statistics of no points, `width` values on each device."""
+    zeros = np.zeros((devices, width), np.float32)
+    state = Running(
+        points=zeros[:, 0],
+        values=zeros - np.inf if plan.reduce == "max" else zeros,
+        m2=zeros if plan.reduce == "mean" else None,
+        bound=zeros if plan.certified else None,
+    )
+    return shard(state, plan.mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +193,7 @@ class _ByValidation:
         length: int,
     ) -> None:
         """Replicate the arrays that all validation points share."""
-        self._plan, self._devices, self._n = plan, devices, length
+        self._plan, self.width = plan, length
         (features, queries), source = prepare_exact(x, x_val, metric=plan.metric)
         self.queries = np.asarray(queries)
         points, self.asked = (None, None) if source is None else source
@@ -192,13 +206,6 @@ class _ByValidation:
         )
         shared: Any = params, features, _norms(features), points, train
         self._shared = replicate(shared, plan.mesh)
-
-    def start(self) -> Running | None:
-        plan = self._plan
-        if not plan.reduce:
-            return None
-        state = start(self._devices, self._n, plan.reduce, plan.certified)
-        return shard(state, plan.mesh)
 
     def send(self, part: Any, used: np.ndarray) -> Any:
         return shard((part, used), self._plan.mesh)
@@ -278,3 +285,45 @@ def _check_split(
             f"gather=False needs a number of training points that {devices} devices "
             f"share evenly, got {n}"
         )
+
+
+def _provenance(
+    kernel: Any,
+    params: Any,
+    x: Any,
+    train: Any,
+    x_val: Any,
+    query: Any,
+    *,
+    sample: np.ndarray | None = None,
+) -> Provenance:
+    """Return digests of the kernel, training data and validation points, to merge by.
+
+    Args:
+        kernel: The kernel, with functions among its fields.
+        params: Arrays that all validation points share.
+        x: Training features, `[n, d]`, of which about 1024 rows are looked at.
+        train: Their labels or targets.
+        x_val: Validation features, `[m, d]`.
+        query: Their labels or targets.
+        sample: `sampled(x)`, of features that are spread over devices.
+    """
+    labels = [_canonical(leaf) for leaf in jax.tree.leaves(train)]
+    source = {
+        "function, options or weights": fingerprint(kernel, jax.tree.leaves(params)),
+        "x": fingerprint(x.shape, sampled(x) if sample is None else sample),
+        "y": fingerprint(labels),
+    }
+    points = fingerprint(as_float32(x_val), jax.tree.leaves(query))
+    return Provenance(source, (f"{len(x_val)} validation points {points}",))
+
+
+def _canonical(labels: Any) -> np.ndarray:
+    """Return codes of classes numbered anew.
+
+    They were numbered together with the validation points, which may have more.
+    """
+    labels = np.asarray(labels)
+    if labels.dtype.kind != "i" or labels.ndim != 1:
+        return labels
+    return (np.cumsum(np.bincount(labels) > 0) - 1)[labels]

@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxsel._results.types import Reduce
@@ -38,16 +37,6 @@ class Running(NamedTuple):
     values: Any  # their mean, or maximum
     m2: Any  # as in Values; None for a maximum
     bound: Any  # as in Values, or None
-
-
-def start(devices: int, n: int, reduce: Reduce, certified: bool) -> Running:
-    zeros = np.zeros((devices, n), np.float32)
-    return Running(
-        points=zeros[:, 0],
-        values=zeros - np.inf if reduce == "max" else zeros,
-        m2=zeros if reduce == "mean" else None,
-        bound=zeros if certified else None,
-    )
 
 
 def fold_rows(

@@ -21,7 +21,7 @@ from jaxsel._inputs.chunk import chunk_rows, entries
 from jaxsel._results.types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
-from ._plan import Plan, Running, fold_rows, start
+from ._plan import Plan, Running, fold_rows
 
 
 class ByTraining:
@@ -41,7 +41,7 @@ class ByTraining:
         self._plan, self._mesh = plan, mesh
         self._parts = split_features(x, x_val, metric=plan.metric, mesh=mesh)
         self.queries, self.asked = self._parts.queries, self._parts.asked
-        self.sample = self._parts.sample
+        self.sample, self.width = self._parts.sample, self._parts.share
         # A row of all points for each device and chunk is the least there can be.
         most = max(1, entries() // n) * devices
         self.rows = chunk_rows(
@@ -53,14 +53,6 @@ class ByTraining:
         )
         self._shared = _everywhere((params, train, self._parts.error), mesh)
         self._parts = dataclasses.replace(self._parts, error=None)  # it may be a copy
-
-    def start(self) -> Running | None:
-        plan, parts = self._plan, self._parts
-        if not plan.reduce:
-            return None
-        devices = n_shards(self._mesh)
-        state = start(devices, parts.share, plan.reduce, plan.certified)
-        return shard(state, self._mesh)
 
     def send(self, part: Any, used: np.ndarray) -> Any:
         queries, asked, query = part

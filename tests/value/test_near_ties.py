@@ -13,7 +13,7 @@ import references as ref
 
 import jaxsel
 from jaxsel import _native, neighbors
-from jaxsel.neighbors import _exact, _given, _order
+from jaxsel.neighbors import _distance, _exact, _order
 from jaxsel.neighbors._distance import prepare_exact
 from jaxsel.value import _linear
 from jaxsel.value._weights import loo_weights
@@ -335,9 +335,9 @@ def test_small_whole_numbers_need_nothing(monkeypatch):
     """Their float32 distances are exact: nothing is kept, and nothing is settled."""
     rng = np.random.default_rng(3)
     x, x_val = rng.integers(0, 17, (50, 4)) * 1.0, rng.integers(0, 17, (5, 4)) * 1.0
-    assert _given.rounds_nothing(x, x_val, peak=16)
-    assert not _given.rounds_nothing(x + 0.5, x_val, peak=16)
-    assert not _given.rounds_nothing(x, x_val, peak=2048)
+    assert _distance.rounds_nothing(x, x_val, peak=16)
+    assert not _distance.rounds_nothing(x + 0.5, x_val, peak=16)
+    assert not _distance.rounds_nothing(x, x_val, peak=2048)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
