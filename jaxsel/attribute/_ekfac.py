@@ -1,8 +1,7 @@
-"""The Gauss-Newton matrix in the eigenbases of layers' Kronecker factors (EK-FAC)."""
+"""EK-FAC of networks: passes over the samples to moments, bases and squares."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,76 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jaxsel._devices.typed import tree_map
 from jaxsel.gradients import FollowedLayers
 
+from ._ekfac_matrix import Block, Ekfac
 from ._recipe import Recipe
-
-
-class Block(NamedTuple):
-    """A layer's block of the matrix, diagonal in a product of two bases.
-
-    Attributes:
-        inputs: The basis of the inputs, in columns, `[in, in]`.
-        deltas: The basis of the deltas, `[out, out]`.
-        eigenvalues: Mean squares of the roots' gradients in these bases, `[in, out]`.
-    """
-
-    inputs: jax.Array
-    deltas: jax.Array
-    eigenvalues: jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class Ekfac:
-    """An approximation of a Gauss-Newton matrix, within one trace.
-
-    Attributes:
-        layers: Layers that were followed.
-        unravel: From `[P]` to the parameters.
-        blocks: One a layer.
-        diagonal: The matrix's diagonal at all other parameters, 0 at layers', `[P]`.
-        others: 1 at all other parameters, 0 at layers', `[P]`.
-        convexity: The least eigenvalue of the loss by the outputs, over all samples.
-    """
-
-    layers: FollowedLayers
-    unravel: Callable[[jax.Array], Any]
-    blocks: list[Block]
-    diagonal: jax.Array
-    others: jax.Array
-    convexity: jax.Array
-
-    @property
-    def peak(self) -> jax.Array:
-        """Return the largest eigenvalue, without the damping."""
-        parts = [self.diagonal, *(b.eigenvalues.reshape(-1) for b in self.blocks)]
-        return jnp.max(jnp.concatenate(parts))
-
-    def solve(
-        self, rows: jax.Array, damping: jax.Array | float, power: float = 1.0
-    ) -> jax.Array:
-        """Multiply rows by a power of the inverse of the damped matrix.
-
-        Args:
-            rows: `[t, P]`.
-            damping: Added to all eigenvalues.
-            power: 1 for the inverse.
-
-        Returns:
-            `[t, P]`. Costs `in · out · 2 (in + out)` multiplications a row and layer.
-        """
-
-        def of_block(block: Block, part: jax.Array) -> jax.Array:
-            turned = _product(_product(block.inputs.T, part), block.deltas)
-            turned = turned / (block.eigenvalues + damping) ** power
-            return _product(_product(block.inputs, turned), block.deltas.T)
-
-        scale = self.others / (self.diagonal + damping) ** power
-
-        def of_row(row: jax.Array) -> jax.Array:
-            parts = self.layers.matrices(self.unravel(row))
-            parts = [of_block(*pair) for pair in zip(self.blocks, parts, strict=True)]
-            return row * scale + ravel_pytree(self.layers.tree(parts))[0]
-
-        return jax.vmap(of_row)(rows)
 
 
 def ekfac(recipe: Recipe, params: Any, chunks: tuple[jax.Array, ...]) -> Ekfac:
@@ -123,28 +54,59 @@ def ekfac(recipe: Recipe, params: Any, chunks: tuple[jax.Array, ...]) -> Ekfac:
         arXiv:2308.03296, section 2.2; D. Morwani et al., A new perspective on
         Shampoo's preconditioner, ICLR 2025, section 3 (the weights).
     """
-    flat, unravel = ravel_pytree(params)
+    return ekfac_mean(recipe, tree_map(lambda leaf: leaf[None], params), chunks)
+
+
+def ekfac_mean(recipe: Recipe, networks: Any, chunks: tuple[jax.Array, ...]) -> Ekfac:
+    """Approximate the mean of several networks' matrices in one basis a layer.
+
+    Args:
+        recipe: The model and its loss.
+        networks: Parameters, each leaf with a leading axis, one entry a network.
+        chunks: As of `ekfac`.
+
+    Returns:
+        An `Ekfac`, of the sums of moments and of squares over the networks. Costs those
+        of `ekfac` for each network, but the eigenvectors once.
+    """
     x, _, real = chunks
+    count = len(jax.tree.leaves(networks)[0])
 
     def outputs(params: Any, x: jax.Array) -> jax.Array:
         return recipe.apply(params, x[None])[0]
 
-    layers = FollowedLayers(outputs, params, x[0, 0])
-    passes = _Passes(recipe, layers, chunks)
-    n = jnp.sum(real).astype(flat.dtype)
-    moments, diagonal, convexity = passes.moments(flat)
+    def followed(params: Any) -> FollowedLayers:
+        return FollowedLayers(outputs, params, x[0, 0])
+
+    def moments(params: Any) -> Any:
+        flat = ravel_pytree(params)[0]
+        return _Passes(recipe, followed(params), chunks).moments(flat)
+
+    def squares(params: Any) -> list[jax.Array]:
+        return _Passes(recipe, followed(params), chunks).squares(bases)
+
+    def total(of_each: Any) -> Any:
+        return tree_map(lambda leaf: leaf.sum(0), of_each)
+
+    first = tree_map(lambda leaf: leaf[0], networks)
+    flat, unravel = ravel_pytree(first)
+    n = jnp.sum(real).astype(flat.dtype) * count
+    pairs, diagonal, convexity = jax.lax.map(moments, networks)
     bases = [
-        (jnp.linalg.eigh(first)[1], jnp.linalg.eigh(second)[1])
-        for first, second in moments
+        tuple(jnp.linalg.eigh(moment)[1] for moment in pair) for pair in total(pairs)
     ]
-    squares = passes.squares(bases)
     blocks = [
-        Block(first, second, square / n)
-        for (first, second), square in zip(bases, squares, strict=True)
+        Block(inputs, deltas, square / n)
+        for (inputs, deltas), square in zip(
+            bases, total(jax.lax.map(squares, networks)), strict=True
+        )
     ]
+    layers = followed(first)
     of_layers = layers.tree([jnp.ones_like(block.eigenvalues) for block in blocks])
     others = 1 - ravel_pytree(of_layers)[0]
-    return Ekfac(layers, unravel, blocks, diagonal / n, others, convexity)
+    return Ekfac(
+        layers, unravel, blocks, total(diagonal) / n, others, jnp.min(convexity)
+    )
 
 
 class _Chunk(NamedTuple):

@@ -89,23 +89,7 @@ def gauss_newton(
     def measured(flat: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return recipe.measure(output, outputs(flat, x)[None], y[None])[0]
 
-    # The curvature of the cross-entropy is 0 along one direction, its first.
-    classes = recipe.loss is None and jnp.issubdtype(y.dtype, jnp.integer)
-
-    def of_sample(x: jax.Array, y: jax.Array) -> _Sample:
-        # K backward passes give all derivatives, where forward mode would take P.
-        values, pull = jax.vjp(lambda flat: outputs(flat, x), flat)
-        derivatives = jax.vmap(pull)(jnp.eye(values.size, dtype=values.dtype))[0]
-        # A root of A, for JᵀAJ = rootsᵀ roots. Negative curvature, of a loss that is
-        # not convex in the outputs, has none and is left out: see `convexity`.
-        squares, vectors = jnp.linalg.eigh(jax.hessian(loss)(values, y))
-        roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))[None]
-        return _Sample(
-            pull(jax.grad(loss)(values, y))[0],
-            _product(roots[:, 1 if classes else 0 :].T, derivatives),
-            squares[0],
-        )
-
+    of_sample = _sample_function(recipe, params)
     shape = jax.eval_shape(of_sample, x[0], y[0]).roots.shape
     targets = jax.vmap(jax.grad(measured), (None, 0, 0))(flat, x_val, y_val)
     chunks = _Chunks(x, y, min(chunk_size, n), jax.vmap(of_sample))
@@ -133,6 +117,55 @@ def gauss_newton(
     # spaces have the same ones above zero.
     peak = jnp.abs(matrix).sum(1).max() / n
     return Influence(-scores / n, peak, convexity)
+
+
+def gauss_newton_matrix(
+    recipe: Recipe, params: Any, x: jax.Array, y: jax.Array, chunk_size: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return the Gauss-Newton matrix of the mean loss, `[P, P]`, and the convexity.
+
+    Args:
+        recipe: The model and its loss.
+        params: Parameters at which to differentiate.
+        x: Training samples, `[n, ...]`.
+        y: Labels or targets, `[n]`.
+        chunk_size: As of `gauss_newton`.
+    """
+    n, size = x.shape[0], sum(leaf.size for leaf in jax.tree.leaves(params))
+    of_samples = jax.vmap(_sample_function(recipe, params))
+    matrix, convexity = _Chunks(x, y, min(chunk_size, n), of_samples).square(size)
+    return matrix / n, convexity
+
+
+def _sample_function(
+    recipe: Recipe, params: Any
+) -> Callable[[jax.Array, jax.Array], _Sample]:
+    """Return the function from a sample and its label to its derivatives."""
+    flat, unravel = ravel_pytree(params)
+
+    def of_sample(x: jax.Array, y: jax.Array) -> _Sample:
+        def outputs(flat: jax.Array) -> jax.Array:
+            return recipe.apply(unravel(flat), x[None])[0]
+
+        def loss(outputs: jax.Array) -> jax.Array:
+            return recipe.losses(outputs[None], y[None])[0]
+
+        # The curvature of the cross-entropy is 0 along one direction, its first.
+        classes = recipe.loss is None and jnp.issubdtype(y.dtype, jnp.integer)
+        # K backward passes give all derivatives, where forward mode would take P.
+        values, pull = jax.vjp(outputs, flat)
+        derivatives = jax.vmap(pull)(jnp.eye(values.size, dtype=values.dtype))[0]
+        # A root of A, for JᵀAJ = rootsᵀ roots. Negative curvature, of a loss that is
+        # not convex in the outputs, has none and is left out: see `convexity`.
+        squares, vectors = jnp.linalg.eigh(jax.hessian(loss)(values))
+        roots = vectors * jnp.sqrt(jnp.maximum(squares, 0))[None]
+        return _Sample(
+            pull(jax.grad(loss)(values))[0],
+            _product(roots[:, 1 if classes else 0 :].T, derivatives),
+            squares[0],
+        )
+
+    return of_sample
 
 
 class _Chunks:

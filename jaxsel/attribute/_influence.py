@@ -27,7 +27,7 @@ from ._recipe import (
     name_of_output,
     widened,
 )
-from ._results import over_seeds
+from ._results import check_convex, over_seeds
 
 Solver = Literal["exact", "cg", "ekfac"]
 
@@ -172,11 +172,7 @@ def network_influence(
     scores = np.asarray(result.scores, np.float64)
     least = float(np.min(result.convexity))
     peak = float(np.max(result.peak)) if isinstance(result, Influence) else 1.0
-    if least < -1e-4 * max(1.0, peak):
-        raise ValueError(
-            "loss must be convex in the outputs, but has a second derivative of "
-            f"{least:.3g} in some direction at a training sample"
-        )
+    check_convex(least, peak)
     samples.check_finite("the solution", scores)
     if isinstance(result, CgInfluence) and not _is_exact(result, damping, tol):
         residual = float(np.max(result.residual))

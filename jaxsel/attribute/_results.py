@@ -1,4 +1,4 @@
-"""Attributions of several runs as `Values`."""
+"""Attributions of several runs as `Values`, and a check of their matrices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._results.types import Values
+
+
+def check_convex(least: float, peak: float) -> None:
+    """Raise a ValueError if a loss is not convex in the outputs.
+
+    Args:
+        least: The least eigenvalue of the loss by the outputs, over all samples.
+        peak: The largest eigenvalue of the Gauss-Newton matrix.
+    """
+    if least < -1e-4 * max(1.0, peak):
+        raise ValueError(
+            "loss must be convex in the outputs, but has a second derivative of "
+            f"{least:.3g} in some direction at a training sample"
+        )
 
 
 def over_seeds(
