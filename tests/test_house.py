@@ -43,7 +43,7 @@ INNER_ROOMS = {
 PRIVATE_IMPORTS = 9
 """Statements that import what is private to another room: may fall, must not rise."""
 
-PUBLIC_NAMES = 399
+PUBLIC_NAMES = 400
 """Names that the rooms and `mpc_bridge` export: may fall; new methods may raise it.
 
 Counted are re-exports (`Name as Name`) of each `__init__.py`. Those of the top level

@@ -15,6 +15,7 @@ from ._influence import network_influence as network_influence
 from ._metagradient import metagradient as metagradient
 from ._recipe import Output as Output, Recipe as Recipe, TrainingPlan as TrainingPlan
 from ._registry import ATTRIBUTIONS as ATTRIBUTIONS
+from ._source import source as source
 from ._tracin import network_tracin as network_tracin
 from ._trak import trak as trak
 from ._tunix import TunixHooks as TunixHooks

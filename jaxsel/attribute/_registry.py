@@ -10,6 +10,7 @@ from jaxsel._results.types import Values
 
 from ._influence import network_influence
 from ._metagradient import metagradient
+from ._source import source
 from ._tracin import network_tracin
 from ._trak import trak
 
@@ -35,6 +36,9 @@ class Attribution:
 ATTRIBUTIONS: dict[str, Attribution] = {
     "network_influence": Attribution(
         network_influence, "a damped Gauss-Newton step, for networks of other seeds"
+    ),
+    "source": Attribution(
+        source, "the training's own response in a few segments, without a damping"
     ),
     "network_tracin": Attribution(
         network_tracin, "products of gradients along the training, cheap"
