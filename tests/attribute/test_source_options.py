@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import source_references as references
 
 from jaxsel import attribute
 from jaxsel.attribute import _damping, _source
+from jaxsel.attribute._source_kernel import source_scores
 from jaxsel.attribute._times import segment_times
 
 KEY = jax.random.key(0)
@@ -148,3 +150,40 @@ def test_progress_changes_nothing(capsys):
     )
     np.testing.assert_array_equal(a.values, b.values)
     assert "Runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("solver", ["exact", "ekfac"])
+@pytest.mark.every(2)
+def test_the_kernel_keeps_types_and_ranks(solver):
+    """It promotes nothing, and its result in float32 is near the reference."""
+
+    def apply(params, x):
+        return jnp.tanh(x @ params["w"] + params["b"][None]) @ params["v"]
+
+    recipe = attribute.Recipe(
+        (cases.init, apply), optax.sgd(0.1), epochs=1, batch_size=8
+    )
+    arrays = [jnp.asarray(a) for a in cases.samples()]
+    drawn = [cases.init(jax.random.key(i), arrays[0]) for i in range(4)]
+    networks = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves).reshape(2, 2, *leaves[0].shape), *drawn
+    )
+    times, decays = jnp.float32([3, 2]), jnp.float32([0, 0.5])
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        result = jax.jit(
+            lambda *a: source_scores(recipe, *a, solver=solver, chunk_size=7)
+        )(networks, *arrays, times, decays)
+    assert {leaf.dtype for leaf in result} == {jnp.dtype(jnp.float32)}
+    assert result.scores.shape == (cases.N_VAL, cases.N)
+    with jax.enable_x64(True):
+        x, y, x_val, y_val = (np.asarray(a) for a in arrays)
+        right = references.source(
+            recipe,
+            [drawn[:2], drawn[2:]],
+            *(x.astype(float), y, x_val.astype(float), y_val),
+            times,
+            decays,
+            matrix_of=references.kronecker_matrix if solver == "ekfac" else None,
+        )
+    scale = np.abs(right).max()
+    np.testing.assert_allclose(result.scores, right, atol=1e-4 * scale)
