@@ -151,8 +151,9 @@ def _ranks(record: Record) -> list[str]:
     shares = {name: column(record, name, "shares") for name in record}
 
     def cell(name: str, point: str) -> str:
-        share = float(np.nanmean(shares[name][point]))
-        return f"{_with_error(ranks[name][point])} ({_short(share)})"
+        known = shares[name][point][np.isfinite(shares[name][point])]
+        share = f" ({_short(float(known.mean()))})" if len(known) else ""
+        return f"{_with_error(ranks[name][point])}{share}"
 
     rows = [
         [says, *(cell(name, point) for name in record)] for point, says in SHOWN.items()
@@ -187,7 +188,7 @@ def _with_error(values: np.ndarray, *, sign: bool = False) -> str:
     """Format a mean over accepted seeds with its error, and count the refused ones."""
     known = values[np.isfinite(values)]
     if not len(known):
-        return "refused"
+        return "all refused"
     digits = 1 if sign else 2
     text = _short(float(known.mean()), digits, sign=sign)
     if len(known) > 1:
