@@ -25,8 +25,8 @@ from ._mixture_design import TOLERANCE, check_mixtures, mixture_design
 if TYPE_CHECKING:
     import optax
 
-    from ._mixture import Goal, MixtureResponse
     from ._mixture_kernel import MixtureModel
+    from ._mixture_response import Goal, MixtureResponse
 
 _GOLDEN = 2654435769  # 2³² times the golden ratio: its multiples spread evenly
 
