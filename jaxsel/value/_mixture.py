@@ -22,6 +22,7 @@ from ._mixture_kernel import MODELS, MixtureModel
 from ._mixture_response import Goal, MixtureResponse
 
 _LEAST_RUNS = 4
+_LEAST_WEIGHT = 1e-4  # of the model not chosen
 
 
 def mixture_response(
@@ -130,7 +131,7 @@ def mixture_response(
         names=labels,
         diverged=diverged,
         fitted=chosen,
-        other=(others[0], _weight(chosen, others[0], len(scores))) if others else None,
+        other=_other(chosen, others, len(scores)),
     )
 
 
@@ -184,10 +185,14 @@ def _check_runs(mixtures: np.ndarray, metrics: np.ndarray, diverged: int) -> Non
         )
 
 
-def _weight(chosen: Fit, other: Fit, runs: int) -> float:
-    """Return the weight of the model not chosen, by the densities of runs left out.
+def _other(chosen: Fit, others: list[Fit], runs: int) -> tuple[Fit, float] | None:
+    """Return the model not chosen and its weight, by the errors of runs left out.
 
-    Errors of R runs are as informative as about half as many independent ones.
+    Errors of R runs are as informative as about half as many independent ones. None
+    where it is so unlikely that it changes no interval.
     """
-    gap = runs / 2 * np.log(other.loo_error / max(chosen.loo_error, 1e-300))
-    return float(1 / (1 + np.exp(min(gap, 700.0))))
+    if not others:
+        return None
+    gap = runs / 2 * np.log(others[0].loo_error / max(chosen.loo_error, 1e-300))
+    weight = float(1 / (1 + np.exp(min(gap, 700.0))))
+    return (others[0], weight) if weight >= _LEAST_WEIGHT else None

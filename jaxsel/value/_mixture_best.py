@@ -13,8 +13,9 @@ from ._mixture_design import capped, draw_mixtures
 Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From mixtures `[m, D]` to means and variances `[m]`."""
 
-Joint = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""From mixtures `[m, D]` to means `[m]` and their covariance `[m, m]`."""
+Joint = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+"""From mixtures `[m, D]` to means `[m]`, their covariance, and their factors of the
+runs' metrics `[m, R]`."""
 
 NORMAL_95 = 1.959963984540054
 
@@ -73,8 +74,7 @@ class Problem:
 
     Attributes:
         moments: Means and variances at mixtures.
-        joint: Means and covariances at mixtures.
-        operator: From mixtures `[m, D]` to the means' factors of metrics, `[m, R]`.
+        joint: Means, covariances and factors of the runs' metrics at mixtures.
         upper: Upper bounds, `[D]`.
         runs: Mixtures that were run, `[R, D]`.
         noise: Variance of a run.
@@ -83,7 +83,6 @@ class Problem:
 
     moments: Moments
     joint: Joint
-    operator: Callable[[np.ndarray], np.ndarray]
     upper: np.ndarray
     runs: np.ndarray
     noise: float
@@ -108,10 +107,10 @@ def find_best(problem: Problem, rng: np.random.Generator) -> BestMixture:
     bound = mean - 2.5 * np.sqrt(variance)
     likely = pool[np.argsort(bound, kind="stable")[: _LIKELY - 1 - len(faces)]]
     points = np.concatenate([best[None], faces, likely])
-    means, covariance = problem.joint(np.concatenate([points, problem.runs]))
+    means, covariance, by_run = problem.joint(np.concatenate([points, problem.runs]))
     draws = _draw(means, covariance, rng)
     optima = points[np.argmin(draws[:, : len(points)], 1)]
-    low, high = _selected(problem, points, draws, rng)
+    low, high = _selected(problem, by_run[: len(points)], draws, rng)
     error = float(np.sqrt(max(covariance[0, 0], 0)))
     without = np.maximum(means[1 : len(faces) + 1] - means[0], 0)
     spread = [
@@ -165,7 +164,7 @@ def next_mixtures(
         return error * (z * stats.norm.cdf(z) + stats.norm.pdf(z))
 
     kept = pool[np.argsort(-worth(means, variances), kind="stable")[:size]]
-    means, covariance = problem.joint(kept)
+    means, covariance, _ = problem.joint(kept)
     chosen: list[int] = []
     free = np.ones(len(kept), bool)
     for _ in range(count):
@@ -233,7 +232,7 @@ def _without(problem: Problem, best: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _selected(
-    problem: Problem, points: np.ndarray, draws: np.ndarray, rng: np.random.Generator
+    problem: Problem, by_run: np.ndarray, draws: np.ndarray, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return quantiles of the metric minus its prediction at the mixture chosen.
 
@@ -243,14 +242,14 @@ def _selected(
 
     Args:
         problem: The response.
-        points: Mixtures to choose from, `[m, D]`.
+        by_run: Factors of the runs' metrics at the points to choose from, `[m, R]`.
         draws: Of the response at the points and at the runs, `[draws, m + R]`.
         rng: Generator of the noise.
     """
-    truth, runs = np.split(draws, [len(points)], axis=1)
+    truth, runs = np.split(draws, [len(by_run)], axis=1)
     runs = runs + problem.noise**0.5 * rng.normal(size=runs.shape)
     # Means are linear in the metrics, for scales that stay as they are.
-    predicted = runs @ problem.operator(points).T
+    predicted = runs @ by_run.T
     rows, chosen = np.arange(len(truth)), np.argmin(predicted, 1)
     errors = truth[rows, chosen] - predicted[rows, chosen]
     low, high = np.quantile(errors, [0.025, 0.975])

@@ -10,24 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsel._devices.typed import jit, lax_map, tree_map
+from jaxsel._devices.typed import tree_map
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 
-from ._mixture_kernel import (
-    ZERO,
-    MixtureModel,
-    evidence,
-    mixture_left_out,
-    mixture_posterior,
-    pointwise,
-)
+from ._mixture_kernel import ZERO, MixtureModel
+from ._mixture_programs import joint, left_out, loss_and_slope, pointwise_moments
 
 _BOUNDS = 8.0  # of logarithms, around their priors' centres
 _NOISE = (math.log(1e-3), 1.0)  # of the metrics' deviation: less is rounding
 _PAIRS = 20  # of draws of scales, antithetic
 _APART = 0.05  # of scales, from which on two modes count as two
 _STEP = 1e-4  # of differences of slopes
-_LEAST, _CHUNK = 128, 512  # points of one call: few programs are compiled
+_CHUNK = 128  # points of one call: one program for any number
 
 Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -90,33 +84,33 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
 
 def posterior(
     fitted: Fit, mixtures: np.ndarray, metrics: np.ndarray, points: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean `[m]` and covariance `[m, m]` over the draws of scales."""
-    mean, covariance = _call(_posterior, fitted, mixtures, metrics, points)
-    return mean, covariance * fitted.widen**2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean `[m]` and covariance `[m, m]` over the draws of scales.
+
+    And the mean's factors of the metrics, `[m, R]`: it is linear in them.
+    """
+    mean, covariance, by_run = _call(joint, fitted, mixtures, metrics, points)
+    return mean, covariance * fitted.widen**2, by_run
 
 
 def moments(
     fitted: Fit, mixtures: np.ndarray, metrics: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and variance `[m]` over the draws of scales, in chunks of points."""
-    rows = min(_CHUNK, max(_LEAST, 1 << (len(points) - 1).bit_length()))
     pairs = [
-        _call(_moments, fitted, mixtures, metrics, take_rows(points, chunk, rows))
-        for chunk in chunk_slices(len(points), rows)
+        _call(
+            pointwise_moments,
+            fitted,
+            mixtures,
+            metrics,
+            take_rows(points, chunk, _CHUNK),
+        )
+        for chunk in chunk_slices(len(points), _CHUNK)
     ]
     mean, variance = (
         np.concatenate(parts)[: len(points)] for parts in zip(*pairs, strict=True)
     )
     return mean, np.maximum(variance, 0) * fitted.widen**2
-
-
-def operator(fitted: Fit, mixtures: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return the means at points of metrics that are 1 for one run, `[m, R]`."""
-    arrays = mixtures, points, fitted.scales, fitted.weights
-    with jax.enable_x64(True):
-        means = _operator(*(jnp.asarray(a) for a in arrays), model=fitted.model)
-        return np.asarray(means)
 
 
 def noise_variance(fitted: Fit) -> float:
@@ -145,7 +139,7 @@ def _slope(
     def slope(scales: np.ndarray) -> tuple[float, np.ndarray]:
         with jax.enable_x64(True):
             arrays = (jnp.asarray(a) for a in (scales, *arguments))
-            results: tuple[Any, Any] = _loss_and_slope(*arrays, model=model)
+            results: tuple[Any, Any] = loss_and_slope(*arrays, model=model)
         value, slope = float(results[0]), np.asarray(results[1], np.float64)
         if not (np.isfinite(value) and np.isfinite(slope).all()):
             # A covariance that is not definite when rounded.
@@ -194,8 +188,9 @@ def _draws(
     weights = np.exp(logs - logs.max())
     # A few draws must not stand for all: weights are truncated.
     weights = np.minimum(weights, weights.sum() / 8)
-    kept = weights > 0
-    return scales[kept], weights[kept] / weights[kept].sum()
+    # As many draws always, for one program: those without weight need only be sound.
+    scales = np.where(weights[:, None] > 0, scales, modes[0])
+    return scales, weights / weights.sum()
 
 
 def _root(slope: Slope, mode: np.ndarray, prior: _Prior) -> np.ndarray:
@@ -212,7 +207,7 @@ def _left_outs(
 ) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
         data = jnp.asarray(mixtures), jnp.asarray(metrics)
-        pairs = [_left_out(*data, jnp.asarray(draw), model=model) for draw in scales]
+        pairs = [left_out(*data, jnp.asarray(draw), model=model) for draw in scales]
         errors = np.array([error for error, _ in pairs])
         return errors, np.array([variance for _, variance in pairs])
 
@@ -233,82 +228,3 @@ def _prior(model: MixtureModel, mixtures: np.ndarray) -> _Prior:
 
 def _spread(columns: np.ndarray) -> float:
     return float(np.sqrt(columns.var(0).mean()))
-
-
-def _loss(
-    scales: jax.Array,
-    mixtures: jax.Array,
-    metrics: jax.Array,
-    centre: jax.Array,
-    width: jax.Array,
-    *,
-    model: MixtureModel,
-) -> jax.Array:
-    unlikely = jnp.sum(((scales - centre) / width) ** 2) / 2
-    return unlikely - evidence(mixtures, metrics, scales, model=model)
-
-
-_loss_and_slope = jit(static_argnames="model")(jax.value_and_grad(_loss))
-_left_out = jit(static_argnames="model")(mixture_left_out)
-
-
-@jit(static_argnames="model")
-def _posterior(
-    mixtures: jax.Array,
-    metrics: jax.Array,
-    points: jax.Array,
-    draws: jax.Array,
-    weights: jax.Array,
-    *,
-    model: MixtureModel,
-) -> tuple[jax.Array, jax.Array]:
-    size = points.shape[0]
-
-    def add(total: Any, draw: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        scales, weight = draw
-        mean, part = mixture_posterior(mixtures, metrics, scales, points, model=model)
-        sums = total[0] + weight * mean, total[1] + weight * part
-        return (*sums, total[2] + weight * mean[:, None] * mean[None]), None
-
-    zeros = jnp.zeros(size), jnp.zeros((size, size)), jnp.zeros((size, size))
-    (mean, inner, outer), _ = jax.lax.scan(add, zeros, (draws, weights))
-    return mean, inner + outer - mean[:, None] * mean[None]
-
-
-@jit(static_argnames="model")
-def _moments(
-    mixtures: jax.Array,
-    metrics: jax.Array,
-    points: jax.Array,
-    draws: jax.Array,
-    weights: jax.Array,
-    *,
-    model: MixtureModel,
-) -> tuple[jax.Array, jax.Array]:
-    def at_draw(scales: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return pointwise(mixtures, metrics, scales, points, model=model)
-
-    means, variances = lax_map(at_draw, draws)
-    weights = weights[:, None]
-    mean = jnp.sum(weights * means, 0)
-    return mean, jnp.sum(weights * (variances + (means - mean[None]) ** 2), 0)
-
-
-@jit(static_argnames="model")
-def _operator(
-    mixtures: jax.Array,
-    points: jax.Array,
-    draws: jax.Array,
-    weights: jax.Array,
-    *,
-    model: MixtureModel,
-) -> jax.Array:
-    single = jnp.eye(mixtures.shape[0])
-
-    def add(total: jax.Array, draw: tuple[jax.Array, jax.Array]) -> Any:
-        scales, weight = draw
-        by_run = pointwise(mixtures, single, scales, points, model=model)[0]
-        return total + weight * by_run, None
-
-    zeros = jnp.zeros((points.shape[0], mixtures.shape[0]))
-    return jax.lax.scan(add, zeros, (draws, weights))[0]

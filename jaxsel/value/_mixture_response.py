@@ -15,7 +15,7 @@ from jaxsel._inputs.checks import check_choice, check_count
 
 from ._mixture_best import NORMAL_95, BestMixture, Problem, find_best, next_mixtures
 from ._mixture_design import check_mixtures, generator
-from ._mixture_fit import Fit, moments, noise_variance, operator, posterior
+from ._mixture_fit import Fit, moments, noise_variance, posterior
 from ._mixture_kernel import MixtureModel
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class MixtureResponse:
         names: Names of the domains.
         diverged: Number of runs left out, whose metric was NaN or infinite.
         fitted: Draws of the model's scales.
-        other: The model not chosen, or None, and its weight: about how likely it is
-            the better one.
+        other: The model not chosen and its weight, about how likely it is the better
+            one; None where that is below 1e-4.
     """
 
     mixtures: np.ndarray
@@ -225,14 +225,14 @@ class MixtureResponse:
             variance = variance + weight * (moments(other, *data)[0] - mean) ** 2
         return self._shifted(mean), variance * self._scale**2
 
-    def _joint(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _joint(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         data = self.mixtures, self._scaled, points
-        mean, covariance = posterior(self.fitted, *data)
+        mean, covariance, by_run = posterior(self.fitted, *data)
         if self.other is not None:
             other, weight = self.other
             apart = moments(other, *data)[0] - mean
             covariance = covariance + weight * np.outer(apart, apart)
-        return self._shifted(mean), covariance * self._scale**2
+        return self._shifted(mean), covariance * self._scale**2, by_run
 
     def _shifted(self, mean: np.ndarray) -> np.ndarray:
         """Return means of the metric or its logarithm, negative for "max"."""
@@ -243,7 +243,6 @@ class MixtureResponse:
         return Problem(
             self._moments,
             self._joint,
-            lambda points: operator(self.fitted, self.mixtures, points),
             self.upper,
             self.mixtures,
             self.noise**2,
