@@ -51,8 +51,8 @@ def mixture_response(
         goal: "min" for losses, "max" for accuracies.
         model: "quadratic" or "gp"; by the error of runs left out if None.
         log: Whether to fit the logarithm of the metrics, which must be positive, as
-            suits losses that differ by large factors; if None, wherever runs left out
-            are more likely under it.
+            suits losses that differ by large factors; if None, wherever the better half
+            of the runs, left out, is more likely under it.
         upper: Upper bounds of the weights, `[D]`; 1 if None. For a budget of B samples
             and at most e passes: `e * counts / B`.
         names: Names of the domains; their numbers if None.
@@ -158,15 +158,20 @@ def _fits(
     sign: float,
     log: bool,
 ) -> tuple[list[Fit], float]:
-    """Fit models, and return the log density of left-out metrics by the best one."""
+    """Fit models, and return how likely the better half of runs is under the best one.
+
+    Each run left out. The worse half, often many times as large, would decide else, and
+    a model that is poor near the optimum could be taken.
+    """
     values = np.log(metrics) if log else metrics
     deviation = values.std()
     scaled = sign * (values - values.mean()) / deviation
     fits = [fit(model, mixtures, scaled) for model in models]
     best = min(fits, key=lambda f: f.loo_error)
     # Densities of the metric, whatever was fitted: by the change of variables.
-    density = best.density - np.log(deviation) - (values.mean() if log else 0)
-    return fits, float(density)
+    densities = best.densities - np.log(deviation) - (values if log else 0)
+    better = np.argsort(scaled, kind="stable")[: (len(scaled) + 1) // 2]
+    return fits, float(densities[better].mean())
 
 
 def _check_runs(mixtures: np.ndarray, metrics: np.ndarray, diverged: int) -> None:

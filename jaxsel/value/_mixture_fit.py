@@ -18,6 +18,9 @@ from ._mixture_programs import joint, left_out, loss_and_slope, pointwise_moment
 
 _BOUNDS = 8.0  # of logarithms, around their priors' centres
 _NOISE = (math.log(1e-3), 1.0)  # of the metrics' deviation: less is rounding
+_NOISE_PRIOR = -1.5, 0.5  # centre and width of the logarithm, in that deviation
+_POWER = 0.35  # of weights: losses are steep where a weight is near 0
+_LENGTH = 1.4  # of the process, in typical distances of runs
 _PAIRS = 20  # of draws of scales, antithetic
 _APART = 0.05  # of scales, from which on two modes count as two
 _STEP = 1e-4  # of differences of slopes
@@ -35,7 +38,7 @@ class Fit(NamedTuple):
         weights: Their weights, `[S]`, which sum to 1.
         widen: Factor of standard errors, 1 or more.
         loo_error: Root mean square of the errors of runs left out.
-        density: Mean log density (nats) of runs left out.
+        densities: Log density (nats) of each run, left out, `[R]`.
     """
 
     model: MixtureModel
@@ -43,7 +46,7 @@ class Fit(NamedTuple):
     weights: np.ndarray
     widen: float
     loo_error: float
-    density: float
+    densities: np.ndarray
 
 
 class _Prior(NamedTuple):
@@ -77,9 +80,9 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
     widen = max(1.0, float(np.sqrt(np.mean(error**2 / variance))))
     # Student's quantile in place of the normal one, at 95 %.
     widen *= float(stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975))
-    density = float(np.mean(stats.norm.logpdf(error, scale=variance**0.5 * widen)))
+    densities = stats.norm.logpdf(error, scale=variance**0.5 * widen)
     loo_error = float(np.sqrt(np.mean(error**2)))
-    return Fit(model, scales, weights, widen, loo_error, density)
+    return Fit(model, scales, weights, widen, loo_error, densities)
 
 
 def posterior(
@@ -213,16 +216,22 @@ def _left_outs(
 
 
 def _prior(model: MixtureModel, mixtures: np.ndarray) -> _Prior:
-    """Return priors at which all parts vary as much as the metrics do."""
+    """Return priors at which all parts vary as much as the metrics do.
+
+    The noise is about a fifth of their deviation, and no less than a twentieth unless
+    runs say so clearly: few runs that nowhere lie close together fit a rough response
+    without noise as well as a smooth one with it.
+    """
     domains = mixtures.shape[1]
     spread = _spread(mixtures)
     if model == "quadratic":
-        centre = [-math.log(spread**2 * domains), -2.0]
-        return _Prior(np.array(centre), np.array([2.0, 1.5]))
-    length = math.log(2 * _spread((mixtures + ZERO) ** 0.7) * math.sqrt(domains))
+        centre = [-math.log(spread**2 * domains), _NOISE_PRIOR[0]]
+        return _Prior(np.array(centre), np.array([2.0, _NOISE_PRIOR[1]]))
+    moved = _spread((mixtures + ZERO) ** _POWER) * math.sqrt(domains)
+    length = math.log(_LENGTH * moved)
     slope = -math.log(spread * math.sqrt(domains))
-    centre = [*[length] * domains, math.log(0.7), 0.0, slope, -2.0]
-    width = [*[1.0] * domains, 0.4, 1.0, 1.5, 1.5]
+    centre = [*[length] * domains, math.log(_POWER), 0.0, slope, _NOISE_PRIOR[0]]
+    width = [*[1.0] * domains, 0.5, 1.0, 1.5, _NOISE_PRIOR[1]]
     return _Prior(np.array(centre), np.array(width))
 
 

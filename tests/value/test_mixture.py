@@ -176,6 +176,75 @@ def test_intervals_hold_planted_responses():
     assert 0.9 <= np.mean(of_run) <= 0.99
 
 
+def noisy(seed, domains, count):
+    """Runs with 15 % noise: half of the domains are needed, the others do harm.
+
+    Losses fall by a power of each needed weight, and differ by large factors.
+    """
+    rng, needed = np.random.default_rng(seed), domains // 2
+    effect = rng.uniform(0.5, 2, needed)
+
+    def truth(w):
+        harm = np.exp(w[:, needed:] @ np.linspace(0, 1, domains - needed))
+        return ((w[:, :needed] + 0.01) ** -0.6) @ effect / 20 * harm
+
+    mixtures = value.mixture_design(jax.random.key(seed), count, domains)
+    metrics = truth(mixtures) * np.exp(0.15 * rng.normal(size=count))
+    return mixtures, metrics, truth
+
+
+def covered(response, truth, seed, domains):
+    points = value.mixture_design(jax.random.key(seed + 99), 300, domains)
+    low, high = response.interval(points).T
+    return np.mean((low <= truth(points)) & (truth(points) <= high))
+
+
+@pytest.mark.parametrize("seed", [2, 8])
+def test_noise_is_not_taken_for_a_rough_response(seed):
+    """Without repeated runs, too little noise fits too: intervals were too short."""
+    mixtures, metrics, truth = noisy(seed, 4, 24)
+    response = value.mixture_response(mixtures, metrics)
+    assert response.log
+    assert 0.6 * 0.15 <= response.noise <= 1.6 * 0.15
+    assert covered(response, truth, seed, 4) >= 0.93
+
+
+def test_the_better_runs_decide_whether_logarithms_are_fitted():
+    """The likelihood of all runs prefers raw metrics here, which miss the optimum."""
+    mixtures, metrics, truth = noisy(1, 8, 64)
+    response = value.mixture_response(mixtures, metrics)
+    assert response.log
+    best = response.best()
+    low, high = best.interval
+    assert low <= truth(best.mixture[None])[0] <= high
+    assert best.metric == pytest.approx(truth(best.mixture[None])[0], rel=0.2)
+
+
+@pytest.mark.slow
+def test_intervals_of_the_best_hold_its_metric():
+    """Of 24 responses: half spread once, half with half of the runs chosen later."""
+    inside, elsewhere = [], []
+    for seed in range(12):
+        for later in (0, 12):
+            mixtures, metrics, truth = noisy(seed, 4, 24)
+            if later:
+                mixtures, metrics = mixtures[:12], metrics[:12]
+                first = value.mixture_response(mixtures, metrics)
+                more = first.next_design(later)
+                rng = np.random.default_rng(seed + 1000)
+                noise = np.exp(0.15 * rng.normal(size=later))
+                mixtures = np.concatenate([mixtures, more])
+                metrics = np.append(metrics, truth(more) * noise)
+            response = value.mixture_response(mixtures, metrics)
+            best = response.best()
+            low, high = best.interval
+            inside.append(low <= truth(best.mixture[None])[0] <= high)
+            elsewhere.append(covered(response, truth, seed, 4))
+    assert np.mean(inside) >= 0.9
+    assert 0.9 <= np.mean(elsewhere) <= 0.999
+    assert min(elsewhere) >= 0.85
+
+
 def losses(mixtures):
     """Two domains are needed equally, a third is useless."""
     return 1 / (0.1 + mixtures[:, 0]) + 1 / (0.1 + mixtures[:, 1]) + mixtures[:, 2]
