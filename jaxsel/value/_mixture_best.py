@@ -36,7 +36,7 @@ class BestMixture:
         standard_error: Its standard error.
         interval: Ends of a 95 % interval of the expected metric there, widened for the
             choice: the chosen mixture is partly the best by chance. An approximation,
-            which with few runs can be too short.
+            which can be too short with few runs, or after rounds of `next_design`.
         weight_intervals: Ends of 95 % intervals of the optimum's weights, `[D, 2]`:
             quantiles of the best mixtures of draws of the response.
         without: By how much the best metric without each domain is worse, `[D]`, 0 or

@@ -7,7 +7,7 @@ import pytest
 from scipy import linalg
 
 from jaxsel import value
-from jaxsel.value._mixture_fit import _prior
+from jaxsel.value._mixture_fit import _prior, moments, posterior
 from jaxsel.value._mixture_kernel import mixture_left_out, mixture_posterior
 from jaxsel.value._mixture_programs import scales_loss
 
@@ -254,6 +254,16 @@ def losses(mixtures):
 def response():
     mixtures = value.mixture_design(jax.random.key(0), 24, 3)
     return value.mixture_response(mixtures, losses(mixtures), names="abc")
+
+
+def test_means_are_their_factors_times_the_metrics(response):
+    points = np.random.default_rng(0).dirichlet(np.ones(3), 7)
+    data = response.mixtures, response._scaled, points
+    mean, covariance, by_run = posterior(response.fitted, *data)
+    np.testing.assert_allclose(by_run @ response._scaled, mean, rtol=1e-6, atol=1e-8)
+    alone, variance = moments(response.fitted, *data)
+    np.testing.assert_allclose(alone, mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(variance, covariance.diagonal(), rtol=1e-4, atol=1e-9)
 
 
 def test_best_mixture_of_a_known_response(response):
