@@ -40,7 +40,7 @@ def test_gradients_are_those_of_the_log_loss():
     assert sides.owners.shape == (N, 650)
     assert sides.targets.shape == (250, 650)
     np.testing.assert_allclose(sides.hessian, sides.hessian.T, atol=1e-12)
-    assert np.linalg.eigvalsh(sides.hessian)[0] >= owners.DAMPING * (1 - 1e-9)
+    assert np.linalg.eigvalsh(sides.damped())[0] >= owners.DAMPING * (1 - 1e-9)
     # Copies differ by their noise only.
     first, second = sides.owners[0], sides.owners[HONEST]
     cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
@@ -52,7 +52,8 @@ def test_the_table():
         "matching": Result(0.9, 0.02, -0.01, 0, 1.5),
         "none": Result(float("nan"), 2.0, 2.0, 0, 0.0),
     }
-    text = owners.as_text([run, run], 100)
+    text = owners.as_text({"digits": [run, run]}, 100)
+    assert "## Digits" in text
     assert "(2 deals, truth by 100 trainings)" in text
     assert "| matching | 0.90 (0.90 to 0.90) | +2.0% (+2.0% to +2.0%) |" in text
     assert "| none |  | +200.0%" in text
