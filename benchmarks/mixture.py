@@ -32,6 +32,7 @@ import numpy as np
 import optax
 
 from jaxsel import value
+from jaxsel.value._mixture_response import MixtureResponse
 
 from ._threads import limit, limited
 
@@ -133,7 +134,7 @@ def swarm(seed: int, mixtures: Any, domains: Domains, targets: Any) -> Any:
     )
 
 
-def in_rounds(seed: int, domains: Domains, targets: Any) -> value.MixtureResponse:
+def in_rounds(seed: int, domains: Domains, targets: Any) -> MixtureResponse:
     """Fit as many runs, of which all but the first round's are chosen by a fit."""
     size = RUNS // ROUNDS
     runs = swarm(seed, size, domains, targets)
@@ -289,7 +290,7 @@ def other_deal(deal: int) -> dict[str, Any]:
 
 
 def _coverage(
-    response: value.MixtureResponse, held: np.ndarray, measured: np.ndarray
+    response: MixtureResponse, held: np.ndarray, measured: np.ndarray
 ) -> float:
     """Return the share of single runs in their 95 % intervals."""
     low, high = response.interval(held, of_run=True).T
