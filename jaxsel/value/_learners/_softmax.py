@@ -9,7 +9,7 @@ out: prefixes of one permutation cost what their length does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ _LOOSE, _TIGHT = 0.3, 0.03  # shares of the residual that a step may leave
 _BLOCK = 128  # points
 
 
+@runtime_checkable
 class Preconditioner(Protocol):
     """The curvature on all data, as far as it is known."""
 
