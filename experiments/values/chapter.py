@@ -23,6 +23,7 @@ from .figures import (
     gallery_figure,
     runtime_figure,
 )
+from .networks_table import networks_table, networks_words
 from .ours import our_claims, our_table
 from .ranks import TESTED
 from .run import CURVES, Study
@@ -79,6 +80,9 @@ def study_chapter(result: Study) -> Chapter:
         Heading("Domain adaptation"),
         adaptation_table(result),
         domain_table(result),
+        Heading("What networks learn without half of their points"),
+        networks_table(result),
+        networks_words(result),
         Heading("Embeddings"),
         embedding_table(result),
         embedding_figure(result),
@@ -111,6 +115,7 @@ def _data(result: Study) -> dict[str, Any]:
         "ours": [dataclasses.asdict(claim) for claim in our_claims(result)],
         "nearest": result.nearest,
         "domain_sizes": result.domain_sizes,
+        "networks": result.networks,
         "applications": {
             name: {
                 "name": curves.name,

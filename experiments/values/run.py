@@ -22,6 +22,7 @@ from .data import LARGE, pictures, texts, texts_there
 from .embeddings import VALUED, images_seed, texts_seed
 from .images import ENCODERS, FIRST, encoded, encoders_there
 from .nearest import CurveSizes, nearest_seed
+from .networks import FULL_NETWORKS, SCENES, NetworkSizes, networks_seed
 from .order import order_seed
 from .pretrained import PretrainedSizes, pretrained_seed
 from .ranks import FULL_RANKS, RankSizes, ranks_seed
@@ -35,6 +36,7 @@ OTHERS = (
     "embeddings-texts",
     "nearest",
     "domain-sizes",
+    "networks",
     "pretrained",
 )
 """Experiments with arrays as results; applications have curves."""
@@ -51,6 +53,7 @@ class Study:
         full: Whether these are the larger experiments.
         sizes: Sizes of the applications.
         rank_sizes: Sizes of the comparison of ranks.
+        network_sizes: Sizes of the comparison with retrained networks.
         applications: Curves, by application.
         ranks: Results of `ranks_seed`, stacked on a first axis of seeds.
         embeddings: "images" and, where there are texts, "texts": results of
@@ -58,6 +61,7 @@ class Study:
         order: Results of `order_seed`, stacked likewise.
         nearest: Results of `nearest_seed`, stacked likewise.
         domain_sizes: Results of `sizes_seed`, stacked likewise.
+        networks: Results of `networks_seed`, stacked likewise.
         pretrained: Results of `pretrained_seed`, stacked likewise; empty where the
             encoder of images is not prepared.
         runtime: Result of `measure_runtime`, from a separate run.
@@ -68,12 +72,14 @@ class Study:
     full: bool
     sizes: Sizes
     rank_sizes: RankSizes
+    network_sizes: NetworkSizes
     applications: Mapping[str, Curves]
     ranks: Mapping[str, np.ndarray]
     embeddings: Mapping[str, Mapping[str, np.ndarray]]
     order: Mapping[str, np.ndarray]
     nearest: Mapping[str, np.ndarray]
     domain_sizes: Mapping[str, np.ndarray]
+    networks: Mapping[str, np.ndarray]
     pretrained: Mapping[str, np.ndarray]
     runtime: Mapping[str, np.ndarray]
     accelerated: bool
@@ -135,6 +141,8 @@ def run_study(
 
     def file(name: str, seed: int) -> tuple[Path, dict[str, Any]]:
         settings = about | {"seed": seed}
+        if name == "networks":
+            settings["networks"] = [*network_sizes(full), texts_there()]
         if name in ("embeddings-images", "pretrained"):
             settings |= features
         return folder / f"{name}-{seed}.npz", settings
@@ -155,6 +163,11 @@ def run_study(
     return assemble(results, seeds, runtime, full=full, sizes=sizes, rank_sizes=ranks)
 
 
+def network_sizes(full: bool) -> NetworkSizes:
+    """Return the sizes of the comparison with retrained networks."""
+    return FULL_NETWORKS if full else NetworkSizes()
+
+
 def _jobs(sizes: Sizes, ranks: RankSizes, full: bool, progress: bool) -> dict[str, Job]:
     return experiments(sizes, ranks, full=full, progress=progress)
 
@@ -167,6 +180,9 @@ def experiments(
     read, eights = functools.cache(pictures), functools.cache(digits)
     embedded = {"n": EMBEDDED, "n_val": _VALIDATION}
     encoders, six = encoders_there(), None
+    by_scene = dict(
+        zip(SCENES[:3], (eights(), read("mnist"), read("mnist")), strict=True)
+    )
     if len(encoders) == len(ENCODERS):  # before threads ask for it
         six = encoded("fashion_mnist", encoders, classes=VALUED, progress=progress)
     jobs: dict[str, Job] = {
@@ -184,6 +200,7 @@ def experiments(
         "domain-sizes": lambda seed: sizes_seed(
             read("mnist", crop=2), eights(), DOMAINS, seed
         ),
+        "networks": lambda seed: networks_seed(by_scene, network_sizes(full), seed),
     }
     if FIRST in encoders:
         clothes, numbers = (
@@ -195,6 +212,7 @@ def experiments(
         )
     if with_texts:
         parts = texts(progress=progress)  # before threads ask for them
+        by_scene[SCENES[3]] = parts["MiniLM"]
         jobs["embeddings-texts"] = lambda seed: texts_seed(parts, **embedded, seed=seed)
     return jobs
 
@@ -221,6 +239,7 @@ def assemble(
         full=full,
         sizes=sizes,
         rank_sizes=rank_sizes,
+        network_sizes=network_sizes(full),
         applications={
             name: unpacked(found[name]) for name in names if name not in OTHERS
         },
@@ -233,6 +252,7 @@ def assemble(
         order=stacked(found["order"]),
         nearest=stacked(found["nearest"]),
         domain_sizes=stacked(found["domain-sizes"]),
+        networks=stacked(found["networks"]),
         pretrained=stacked(found["pretrained"]) if "pretrained" in found else {},
         runtime=runtime,
         accelerated=accelerated(),

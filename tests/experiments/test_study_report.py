@@ -11,7 +11,7 @@ from commands import experiment, refuse_experiment
 from experiments._kit.judge import COUNTED, FAILS, HOLDS, UNTESTED
 from experiments._kit.scenes.valuations import MAX
 from experiments._kit.seeds import Workers
-from experiments.values import chapter, run
+from experiments.values import chapter, networks, run
 from experiments.values.cases import TITLES, Sizes
 from experiments.values.chapter import study_chapter
 from experiments.values.claims import study_claims
@@ -95,6 +95,10 @@ def other(name, seed):
     if name == "order":
         counts = np.array([[[9, 2, 7, 0, 0], [9, 8, 1, 0, 0]]] * 2)
         return {"counts": counts, "near": counts[0]}
+    if name == "networks":
+        lds = np.tile(np.linspace(0.7, 0, len(networks.COLUMNS)), (4, 1))
+        lds += rng.normal(size=lds.shape) / 1000
+        return {"lds": lds, "ceiling": lds[:, 0] + 0.2, "accuracy": lds[:, 0] + 0.1}
     if name == "pretrained":
         level = 0.95 - 0.01 * np.arange(len(COLUMNS)) + rng.normal() / 1000
         level = np.tile(level, (len(PLANTED), 1))
