@@ -79,8 +79,8 @@ def network_influence(
 
     Networks of several seeds differ, and so do their scores: for questions on networks
     of other seeds take the mean over a few, `seeds=5`; see `tasks.retrain_subsets`.
-    With `output="log_odds"` the mean predicts losses better than with "loss": a loss
-    answers most in the networks that doubt the target, and these outweigh the others.
+    Try `output="log_odds"` for such a mean, of losses too: a loss answers most in the
+    networks that doubt the target, and these outweigh the others.
 
     Args:
         recipe: The model, its loss, which is convex in the outputs, and its training.
