@@ -66,16 +66,19 @@ class Ekfac:
         Returns:
             `[t, P]`.
         """
-        return self.multiply(rows, lambda squares: 1 / (squares + damping) ** power)
+        return self.multiply(
+            rows, lambda part, squares: part / (squares + damping) ** power
+        )
 
     def multiply(
-        self, rows: jax.Array, function: Callable[[jax.Array], jax.Array]
+        self, rows: jax.Array, function: Callable[[jax.Array, jax.Array], jax.Array]
     ) -> jax.Array:
         """Multiply rows by a function of the matrix.
 
         Args:
             rows: `[t, P]`.
-            function: From eigenvalues to those of the function.
+            function: From coordinates in the eigenbasis, and their eigenvalues, to new
+                coordinates: 0 to 0.
 
         Returns:
             `[t, P]`. Costs `in · out · 2 (in + out)` multiplications a row and layer.
@@ -83,10 +86,10 @@ class Ekfac:
 
         def of_block(block: Block, part: jax.Array) -> jax.Array:
             turned = _product(_product(block.inputs.T, part), block.deltas)
-            turned = turned * function(block.eigenvalues)
+            turned = function(turned, block.eigenvalues)
             return _product(_product(block.inputs, turned), block.deltas.T)
 
-        scale = self.others * function(self.diagonal)
+        scale = function(self.others, self.diagonal)
 
         def of_row(row: jax.Array) -> jax.Array:
             parts = self.layers.matrices(self.unravel(row))

@@ -38,10 +38,10 @@ class Spectrum:
         return self.eigenvalues[-1]
 
     def multiply(
-        self, rows: jax.Array, function: Callable[[jax.Array], jax.Array]
+        self, rows: jax.Array, function: Callable[[jax.Array, jax.Array], jax.Array]
     ) -> jax.Array:
         """Multiply rows `[t, P]` by a function of the matrix, as `Ekfac.multiply`."""
-        turned = _product(rows, self.vectors) * function(self.eigenvalues)[None]
+        turned = function(_product(rows, self.vectors), self.eigenvalues[None])
         return _product(turned, self.vectors.T)
 
 
@@ -107,13 +107,15 @@ def source_scores(
             # let them grow.
             return time * jnp.maximum(eigenvalues, 0) + decay
 
-        solution = matrix.multiply(rows, lambda s: time * _mean_exp(exponents(s)))
+        solution = matrix.multiply(
+            rows, lambda part, s: part * (time * _mean_exp(exponents(s)))
+        )
         # The mean of gradients at the checkpoints: of products, as these are cheaper
         # than gradients of all samples, `[n, P]`.
         scores = jax.lax.map(
             lambda params: solution_scores(recipe, params, chunks, solution), networks
         )
-        rows = matrix.multiply(rows, lambda s: jnp.exp(-exponents(s)))
+        rows = matrix.multiply(rows, lambda part, s: part * jnp.exp(-exponents(s)))
         return (rows, total + scores.mean(0)), (matrix.peak, matrix.convexity)
 
     start = targets, jnp.zeros((targets.shape[0], chunks[2].size), targets.dtype)
