@@ -8,10 +8,11 @@ i)`. "Half" are networks of other seeds on half of the samples, two a subset; "d
 the same run without 5 % of the samples. "Removal" retrains five networks without each
 target's top 1 %, and without the top 1 % by the sum over targets; scores are of another
 seed. The damping of TRAK that is chosen is the best of four on 100 further halves,
-`default_rng(20000 + i)`, with other networks; on these, too, log-odds scored higher
-than losses where several networks are averaged, the default damping of influence higher
-than .3 and 3 times of it, and the mean of metagradient and influence, each target's
-scores of both divided by their standard deviation, higher than each on the same run.
+`default_rng(20000 + i)`, with other networks; on these, too, in set-up A, log-odds
+scored higher than losses where several networks are averaged, the default damping of
+influence higher than .3 and 3 times of it, and the mean of metagradient and influence,
+each target's scores of both divided by their standard deviation, higher than each on
+the same run.
 `--write` keeps the tables as ATTRIBUTE.md beside this file; with `--only`, some rows of
 them.
 """
