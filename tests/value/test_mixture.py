@@ -209,6 +209,7 @@ def test_noise_is_not_taken_for_a_rough_response(seed):
     assert covered(response, truth, seed, 4) >= 0.93
 
 
+@pytest.mark.slow
 def test_the_better_runs_decide_whether_logarithms_are_fitted():
     """The likelihood of all runs prefers raw metrics here, which miss the optimum."""
     mixtures, metrics, truth = noisy(1, 8, 64)
