@@ -203,13 +203,11 @@ class _Samples(NamedTuple):
     ) -> _Fit:
         """Train on the samples that are used, `[n]`, from coefficients or from zero."""
         n, p = self.x.shape
-        return _held_out(
-            *self[:3],
-            jnp.asarray(np.ones(n, bool) if used is None else used),
-            jnp.float32(l2),
-            jnp.zeros((self.folds, len(self.onehot), p)) if theta is None else theta,
-            tol=tol,
-        )
+        if used is None:
+            used = np.ones(n, bool)
+        if theta is None:
+            theta = jnp.zeros((self.folds, len(self.onehot), p), jnp.float32)
+        return _held_out(*self[:3], jnp.asarray(used), jnp.float32(l2), theta, tol=tol)
 
 
 def _rotated(centred: np.ndarray) -> np.ndarray:
