@@ -269,7 +269,7 @@ def _held_out(
         weights,
         jnp.pad(slopes, ((0, 0), (0, 1))),
         present,
-        jnp.where(present[:, :, None], theta, 0),
+        theta,  # 0 for classes that a fold has never had
         present.sum(1) > 1,
         _Uncorrelated(jnp.mean(x * x, axis=0)),
         tol,

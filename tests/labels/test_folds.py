@@ -253,6 +253,11 @@ def test_the_penalty_may_be_chosen_on_a_part(monkeypatch):
     monkeypatch.setattr(_logistic, "_ENTRIES", 150 * 3)
     part = _logistic.tuned_logistic(x, y, 3, fold)
     assert part.loss != whole.loss
+    even = np.arange(300) % 2 == 0
+    model = LogisticRegression(C=1 / part.l2, tol=1e-8, max_iter=5000)
+    some = theirs(model, x[even], y[even], fold[even])
+    loss = -np.log(some[np.arange(150), y[even]]).mean()
+    assert part.loss[part.l2] == pytest.approx(loss, abs=2e-4)
     if part.l2 == whole.l2:
         np.testing.assert_allclose(part.log_probs, whole.log_probs, atol=0.05)
     probs = theirs(
