@@ -116,8 +116,9 @@ def tuned_logistic(
     if fits is None:
         fits = _fit_many(centred, codes, n_classes, fold)
     best, losses = fits
-    shares = dict(zip((scale * share for share in GRID), losses, strict=True))
-    return Tuned(best, min(shares, key=shares.__getitem__), shares)
+    penalties = (scale * np.array(GRID)).tolist()
+    l2 = penalties[int(np.argmin(losses))]
+    return Tuned(best, l2, dict(zip(penalties, losses, strict=True)))
 
 
 def _fit_two(
@@ -145,17 +146,18 @@ def _fit_many(
     samples = _Samples.of(centred, codes, n_classes, fold)
     n, most = len(codes), min(_ENTRIES // n_classes, max(_TRIED, _OF_CLASS * n_classes))
     tried = np.arange(n) % -(-n // most) == 0
-    theta, fits = None, list[_Fit]()
-    for share in GRID:
-        # Ever weaker penalties, each from the coefficients of the last.
-        fits.append(samples.fit(share, _TOL, tried, theta))
-        theta = fits[-1].theta
-    losses = [float(fit.loss) for fit in fits]
-    best = int(np.argmin(losses))
-    fit = fits[best]
+    fit = best = samples.fit(GRID[0], _TOL, tried)
+    losses = [float(fit.loss)]
+    for share in GRID[1:]:
+        # Ever weaker penalties, each from the coefficients of the last; only the best
+        # one's probabilities stay in memory.
+        fit = samples.fit(share, _TOL, tried, fit.theta)
+        if float(fit.loss) < min(losses):
+            best = fit
+        losses.append(float(fit.loss))
     if not tried.all():
-        fit = samples.fit(GRID[best], _TOL, np.ones(n, bool), fit.theta)
-    return np.asarray(fit.log_probs), losses
+        best = samples.fit(GRID[int(np.argmin(losses))], _TOL, theta=best.theta)
+    return np.asarray(best.log_probs), losses
 
 
 class _Fit(NamedTuple):
@@ -225,7 +227,9 @@ def _rotated(centred: np.ndarray) -> np.ndarray:
     elif n <= _ROTATED:
         values, axes = np.linalg.eigh(centred @ centred.T)
         centred = axes * np.sqrt(np.maximum(values, 0))
-    return np.append(centred, np.ones((n, 1)), axis=1).astype(np.float32)
+    rows = np.ones((n, centred.shape[1] + 1), np.float32)
+    rows[:, :-1] = centred
+    return rows
 
 
 class _Uncorrelated(NamedTuple):
