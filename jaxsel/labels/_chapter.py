@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,8 @@ from jaxsel._inputs.checks import check_count
 from jaxsel._inputs.frames import is_missing
 from jaxsel.report import Chapter, Figure, Table, new_figure, plot_images, style
 
-from ._joint import ConfidentJoint
-from ._neighbours import Duplicates
-from ._noise_model import Confusion
 from ._plot import plot_errors
+from ._suspects import Suspects
 from ._words import short
 
 if TYPE_CHECKING:
@@ -23,46 +21,6 @@ if TYPE_CHECKING:
 
 _TEXT = 4000  # characters of a text that are shown
 _TRIPLES = 2  # in a row of pictures
-
-
-class Suspects(Protocol):
-    """The parts of `LabelErrors` that the chapter shows."""
-
-    @property
-    def indices(self) -> np.ndarray: ...
-    @property
-    def scores(self) -> np.ndarray: ...
-    @property
-    def given(self) -> np.ndarray: ...
-    @property
-    def suggested(self) -> np.ndarray: ...
-    @property
-    def pred_probs(self) -> np.ndarray: ...
-    @property
-    def joint(self) -> ConfidentJoint: ...
-    @property
-    def duplicates(self) -> Duplicates | None: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def index(self) -> tuple[Any, ...] | None: ...
-    @property
-    def summary(self) -> tuple[str, ...]: ...
-    @property
-    def mask(self) -> np.ndarray: ...
-    @property
-    def wrong(self) -> np.ndarray: ...
-    @property
-    def precision(self) -> float: ...
-    @property
-    def accuracy(self) -> float: ...
-    @property
-    def n_errors(self) -> int: ...
-    @property
-    def interval(self) -> tuple[int, int]: ...
-    @property
-    def confused(self) -> Sequence[Confusion]: ...
-    def __len__(self) -> int: ...
 
 
 def chapter(

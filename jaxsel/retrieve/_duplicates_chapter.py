@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from jaxsel.report import (
     plot_images,
     style,
 )
+
+from ._groups import Groups
 
 _IN_GROUP = 6  # rows of a group that are shown
 _TEXT = 200  # characters of a text that are shown
@@ -32,34 +34,6 @@ class Shown(NamedTuple):
 
     columns: Mapping[str, np.ndarray]
     images: np.ndarray | None = None
-
-
-class Groups(Protocol):
-    """The parts of `NearDuplicates` that the chapter shows."""
-
-    @property
-    def group(self) -> np.ndarray: ...
-    @property
-    def partner(self) -> np.ndarray: ...
-    @property
-    def closeness(self) -> np.ndarray: ...
-    @property
-    def group_val(self) -> np.ndarray | None: ...
-    @property
-    def partner_val(self) -> np.ndarray | None: ...
-    @property
-    def closeness_val(self) -> np.ndarray | None: ...
-    @property
-    def n_pairs(self) -> int: ...
-    @property
-    def metric(self) -> str: ...
-    @property
-    def threshold(self) -> float: ...
-    @property
-    def keep(self) -> np.ndarray: ...
-    @property
-    def leaked(self) -> np.ndarray: ...
-    def __len__(self) -> int: ...
 
 
 def chapter(result: Groups, shown: Sequence[Shown | None], *, budget: int) -> Chapter:

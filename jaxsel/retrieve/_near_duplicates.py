@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from jaxsel._inputs.show import compared, show_first
 from jaxsel._results.files import load, save
-from jaxsel.neighbors import Metric
+
+from ._groups import Groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @compared
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NearDuplicates:
+class NearDuplicates(Groups):
     """Groups of rows that near pairs connect, of one table or between two.
 
     A pair is two rows that are near each other: of one table, or one row of each table
@@ -55,20 +56,6 @@ class NearDuplicates:
         [[0, 2], [1, 3]]
     """
 
-    group: np.ndarray
-    partner: np.ndarray
-    closeness: np.ndarray
-    group_val: np.ndarray | None = None
-    partner_val: np.ndarray | None = None
-    closeness_val: np.ndarray | None = None
-    n_pairs: int = dataclasses.field(metadata={"static": True})
-    metric: Metric = dataclasses.field(metadata={"static": True})
-    threshold: float = dataclasses.field(metadata={"static": True})
-
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return int(self.group.max(initial=-1)) + 1
-
     def __repr__(self) -> str:
         sign = ">=" if self.metric == "cosine" else "<="
         text = (
@@ -79,41 +66,6 @@ class NearDuplicates:
         if self.group_val is not None:
             text += f", {len(self.leaked)} leaked {show_first(self.leaked)}"
         return f"{text})"
-
-    @property
-    def groups(self) -> list[np.ndarray]:
-        """Rows of the first table in each group, in order."""
-        rows, numbers = self._members()
-        return np.split(rows, np.flatnonzero(np.diff(numbers)) + 1) if len(rows) else []
-
-    @property
-    def representatives(self) -> np.ndarray:
-        """The first row of each group, `[groups]`."""
-        rows, numbers = self._members()
-        return rows[np.diff(numbers, prepend=-1) != 0]
-
-    @property
-    def keep(self) -> np.ndarray:
-        """Rows of the first table to keep, in order.
-
-        Of one table: rows in no group, and representatives. Of two: rows without a
-        near-duplicate in the second table, so that nothing leaks.
-        """
-        alone = self.group < 0
-        if self.group_val is None:
-            alone[self.representatives] = True
-        return np.flatnonzero(alone)
-
-    @property
-    def leaked(self) -> np.ndarray:
-        """Rows of the second table that have a near-duplicate in the first.
-
-        Raises:
-            ValueError: If there was no second table.
-        """
-        if self.group_val is None:
-            raise ValueError("leaked needs a second table: duplicates(x, x_val, ...)")
-        return np.flatnonzero(self.group_val >= 0)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a data frame of the rows that have near-duplicates, group by group.
@@ -198,9 +150,3 @@ class NearDuplicates:
             if name in arrays:
                 arrays[name] = arrays[name].astype(np.int64)
         return dataclasses.replace(loaded, **arrays)
-
-    def _members(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows in groups, group by group, and their groups."""
-        rows = np.flatnonzero(self.group >= 0)
-        order = np.argsort(self.group[rows], kind="stable")
-        return rows[order], self.group[rows][order]
