@@ -18,6 +18,7 @@ from ._labels import Call, Labelled, Predicted
 
 DATA = ("digits", "adult", "movie_polarity", "newsgroups", "tweets")
 SEEDS = 10
+_RECIPE = "jaxsel, cleanlab's recipe"
 _T = 1.833  # 95 % quantile of Student's t with 9 degrees of freedom
 
 
@@ -135,15 +136,13 @@ def _folds(name: str, rows: int | None) -> Case[Labelled]:
 
 
 def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
-    def ours(task: Labelled) -> Call:
-        def call() -> list[tuple[np.ndarray, np.ndarray]]:
-            results = []
-            for seed in range(seeds):
-                errors = jaxsel.find_label_errors(task.x, task.flipped(seed)[0])
-                results.append((errors.scores, errors.indices))
-            return results
+    def ours(**options: Any) -> Callable[[Labelled], Call]:
+        def search(task: Labelled, seed: int) -> tuple[np.ndarray, np.ndarray]:
+            labels = task.flipped(seed)[0]
+            errors = jaxsel.find_label_errors(task.x, labels, **options)
+            return errors.scores, errors.indices
 
-        return call
+        return lambda task: lambda: [search(task, seed) for seed in range(seeds)]
 
     def theirs(task: Labelled) -> Call:
         import cleanlab  # noqa: F401  # pyright: ignore
@@ -172,7 +171,14 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
         work=seeds,
         unit="search",
         contenders=[
-            Contender(name="jaxsel", make=ours, check=check, limits={"loss": np.inf}),
+            Contender(name="jaxsel", make=ours(), check=check, limits={"loss": np.inf}),
+            Contender(
+                name=_RECIPE,
+                make=ours(learner=value.LogisticRegression(), duplicates=None),
+                check=check,
+                limits={"loss": np.inf},
+                note="learner=LogisticRegression(), duplicates=None: the same scores",
+            ),
             Contender(
                 name="cleanlab",
                 make=theirs,
@@ -185,6 +191,9 @@ def _found(name: str, rows: int | None, seeds: int) -> Case[Labelled]:
         targets=[
             at_most("jaxsel", "surely_below_auc", 0, f"AUC {must}", "must"),
             at_most("jaxsel", "surely_below_ap", 0, f"AP {must}", "must"),
+            faster("jaxsel", "cleanlab", "goal", 1),
+            faster(_RECIPE, "cleanlab", "must", 0.5),
+            faster(_RECIPE, "cleanlab", "goal", 1),
             Target(
                 text="jaxsel: AUC surely above cleanlab",
                 level="goal",

@@ -24,9 +24,12 @@ _TOL = 0.1
 _TWO_TOL = 1e-4  # of `fit_two`, whose steps are cheap
 _COARSER = 10  # Newton's last step squares the error
 _EXPLICIT = 256  # columns up to which Hessians of two classes are formed
+_ONCE = 1024  # the same for one penalty, which would pay for a rotation alone,
+_TALL = 4  # if there are this many samples a column
 _TRIED, _OF_CLASS = 2500, 100  # samples that choose the penalty, where fits cost most
 _ENTRIES = 1 << 25  # probabilities in memory
 _ROTATED = 2048  # coordinates up to which features are rotated
+_BLOCK = 512  # samples that models of all folds take at once
 
 
 def logistic_folds(
@@ -41,7 +44,9 @@ def logistic_folds(
     The same as by `fit` of the learner, whose `prepare` pays for thousands of
     coalitions, not for a few folds. Warns of folds that do not converge.
     """
-    if n_classes == 2 and x.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
+    n, d = x.shape
+    few = d < max(_EXPLICIT, min(_ONCE, n // _TALL))
+    if n_classes == 2 and few and _both_everywhere(codes, fold):
         trains = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
         y, w = codes.astype(np.float32), trains.astype(np.float32)
         probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
@@ -223,7 +228,8 @@ def _rotated(centred: np.ndarray) -> np.ndarray:
     if d <= min(n, _ROTATED):
         # Any rotation is exact; a part of the samples tells a good one.
         part = centred[:: -(-n // (4 * _ROTATED))]
-        centred = centred @ np.linalg.eigh(part.T @ part)[1]
+        axes = np.linalg.eigh(part.T @ part)[1].astype(np.float32)
+        centred = centred.astype(np.float32) @ axes
     elif n <= _ROTATED:
         values, axes = np.linalg.eigh(centred @ centred.T)
         centred = axes * np.sqrt(np.maximum(values, 0))
@@ -267,6 +273,7 @@ def _held_out(
     # With two classes scikit-learn penalises the difference of their weights.
     slopes = l2 * jnp.where(present.sum(1) == 2, 2.0, 1.0)
     slopes = slopes[:, None] * jnp.ones((1, p - 1), jnp.float32)
+    count = -(-n // _BLOCK)
     theta, converged = fit_softmax(
         x,
         onehot,
@@ -277,6 +284,7 @@ def _held_out(
         present.sum(1) > 1,
         _Uncorrelated(jnp.mean(x * x, axis=0)),
         tol,
+        block=-(-n // count),
     )
 
     def take(i: jax.Array, log_probs: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from ._newton import damped
 STEPS = 100
 _INNER = 25  # conjugate gradients in a step
 _LOOSE, _TIGHT = 0.3, 0.03  # shares of the residual that a step may leave
-_BLOCK = 128  # points
+_BLOCK = 128  # points: short prefixes leave blocks out
 
 
 @runtime_checkable
@@ -85,6 +85,7 @@ def fit_softmax(
     active: Bool[jax.Array, " B"],
     curvature: Preconditioner,
     tol: float,
+    block: int = _BLOCK,
 ) -> tuple[Float[jax.Array, "B C p"], Bool[jax.Array, " B"]]:
     """Minimise the weighted cross-entropy + Σ penalty θ² / 2 for each subset.
 
@@ -101,12 +102,13 @@ def fit_softmax(
         curvature: Preconditions the systems of all subsets.
         tol: A subset is done once differences of logits are about this far from those
             of the optimum, by what the last step changed and left.
+        block: Points multiplied at once: few subsets need more of them to use a core.
 
     Returns:
         Coefficients, `[B, C, p]`, and which subsets converged, `[B]`.
     """
     mask = present[:, :, None]
-    points = _in_blocks(x, onehot, weights)
+    points = _in_blocks(x, onehot, weights, block)
     # One penalty for all columns: see `LogisticRegression.prepare`. Intercepts, which
     # have none, get it in the preconditioner, where it changes speed but no result.
     ridge = penalty[:, :1]
@@ -227,10 +229,12 @@ def fit_softmax(
     return end.theta, end.converged
 
 
-def _in_blocks(x: jax.Array, onehot: jax.Array, weights: jax.Array) -> _Points:
+def _in_blocks(
+    x: jax.Array, onehot: jax.Array, weights: jax.Array, block: int
+) -> _Points:
     n = len(x)
     used = (weights > 0).any(0)
-    size = min(_BLOCK, n)
+    size = min(block, n)
     count = -(-n // size)
     # Points in use first, so that blocks behind them are skipped. The index n pads: it
     # is out of range, so that `take` fills in points of weight 0.
