@@ -8,7 +8,7 @@ matters, calls itself once more with float64 enabled.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -69,9 +69,16 @@ def widened(value: Any) -> Any:
             chunk_size=value.chunk_size,
             progress=value.progress,
         )
-    if isinstance(value, (Oracle, jax.Array)):
+    if isinstance(value, (Oracle, jax.Array)) or _has_layers(value):
         return tree_map(_wide, value)
     return np.asarray(as_array("candidates", value), np.float64)
+
+
+def _has_layers(value: Any) -> bool:
+    """Tell a gradient of `Factored`, a matrix a layer, from rows in a tuple."""
+    return isinstance(value, tuple) and all(
+        np.ndim(part) > 1 for part in cast("tuple[Any, ...]", value)
+    )
 
 
 def narrowed(result: _T) -> _T:

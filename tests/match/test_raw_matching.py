@@ -1,12 +1,14 @@
 """Choices among raw tables: equal to float64 references, or told."""
 
 import jax
+import jax.numpy as jnp
 import match_cases as cases
 import numpy as np
 import pytest
 import references_matching as ref
 
 from jaxsel import gradients, match
+from jaxsel.gradients._factored import LayerFactors
 from jaxsel.match import _by_rows
 from jaxsel.match._omp import first_stage
 from jaxsel.match._types import PRECISION, REASONS, TOLERANCE
@@ -242,6 +244,26 @@ def test_a_tolerance_of_float32_is_reached_in_float32(tol, reason):
     options = {"l2": 0.0, "positive": False, "tol": tol, "strict": True}
     strict = match.pursue(gradients.dense(pool), target, budget=64, **options)
     assert strict.reasons == REASONS[reason]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_of_layers_that_nearly_agree_are_matched_in_float64(layers):
+    rng = np.random.default_rng(0)
+    deltas = rng.normal(size=(40, 3))
+    inputs = 1e4 + rng.normal(size=(40, 5))
+    factors = LayerFactors(jnp.asarray(deltas), jnp.asarray(inputs), bias=False)
+    pool = gradients.Factored((factors,) * layers)
+    rows = np.einsum("ij,ik->ikj", deltas, inputs).reshape(40, -1)
+    rows = np.tile(rows.astype(np.float64), layers)
+    mean = pool.mean()
+    for target in (mean, tuple(map(np.asarray, mean))):
+        flat = np.concatenate([np.ravel(part) for part in target])
+        chosen = match.omp(pool, target, 4)
+        exact = match.omp(rows, flat.astype(np.float64), 4)
+        assert chosen.indices.tolist() == exact.indices.tolist()
+        match.herding(pool, target, 4)
+    chosen = match.func_feat(pool, pool.take(np.arange(3)), inputs, inputs[:3], 4)
+    assert int(chosen.n_valid)
 
 
 @in_jax
