@@ -87,26 +87,24 @@ def accuracy() -> None:
 
 
 def filtering_figures() -> None:
-    """Accuracy of each filter under strong noise."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    noises, none = [], []
-    for noise, way, *_, reached, nothing in rows(
-        "docs/filtering-figures.md", "noise : data | filter"
-    ):
-        if noise:
-            noises.append(noise.partition(",")[0])
-            none.append(number(nothing))
-        value, error = (number(part) for part in reached.split("±"))
-        found.setdefault(way, []).append((value, error))
-    _, ax = plt.subplots()
+    """Accuracy of each filter under strong noise, by way of averaging."""
+    shown = rows("docs/filtering-figures.md", "noise : data | filter")
+    noises = [noise.partition(",")[0] for noise, *_ in shown if noise]
     place = np.arange(len(noises))
-    ax.bar(place - 0.3, none, 0.2, color=_GREY, label="no selection")
-    for i, (way, values) in enumerate(found.items()):
-        height, error = np.transpose(values)
-        at, colour = place - 0.1 + 0.2 * i, (_ORANGE, _BLUE, _GREEN)[i]
-        ax.bar(at, height, 0.2, yerr=error, color=colour, label=way)
-    ax.set(xticks=place, xticklabels=noises, ylim=(60, 90), ylabel="accuracy, per cent")
-    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
+    figure, axes = plt.subplots(1, 2, figsize=(8.8, 3.2), sharey=True)
+    for ax, column, name in zip(
+        axes, (-2, -1), ("plain averaging", "Adam at the server"), strict=True
+    ):
+        for i, way in enumerate(dict.fromkeys(row[1] for row in shown)):
+            cells = [row[column].split("±") for row in shown if row[1] == way]
+            height, error = np.transpose([[number(c) for c in cell] for cell in cells])
+            at, colour = place - 0.3 + 0.2 * i, (_GREY, _ORANGE, _BLUE, _GREEN)[i]
+            ax.bar(at, height, 0.2, yerr=error, color=colour, label=way)
+        ax.set(xticks=place, xticklabels=noises, ylim=(50, 90), xlabel=name)
+    axes[0].set_ylabel("accuracy, per cent")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), ncols=4, loc="outside upper center"
+    )
 
 
 def mycroft() -> None:
