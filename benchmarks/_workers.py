@@ -92,7 +92,7 @@ def _workers(kind: str) -> Iterator[dict[int, Any]]:
     """Yield an executor of one worker and one of two, each worker on its own core."""
     with contextlib.ExitStack() as stack:
         if kind == "processes":
-            yield {number: stack.enter_context(_pool(number)) for number in (1, 2)}
+            yield {number: stack.enter_context(pool(number)) for number in (1, 2)}
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         import ray  # pyright: ignore[reportMissingImports]
@@ -112,15 +112,16 @@ def _workers(kind: str) -> Iterator[dict[int, Any]]:
 
 
 @contextlib.contextmanager
-def _pool(number: int) -> Iterator[ProcessPoolExecutor]:
+def pool(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield spawned processes, each on its own core with one thread."""
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(
             number, context, initializer=_begin, initargs=(folder,)
-        ) as pool,
+        ) as processes,
     ):
-        yield pool
+        yield processes
 
 
 def _begin(folder: str) -> None:

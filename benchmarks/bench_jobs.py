@@ -11,10 +11,13 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from . import _workers
 from ._case import Case, Contender, at_most, faster
 from ._fresh import first_call
 from ._harness import main
+from ._trees import Trees
 from ._workers import Spread
 
 Facts = Mapping[str, float]
@@ -44,6 +47,7 @@ def cases(*, quick: bool = False) -> list[Case[Any]]:
         *(_first(name, limit, quick) for name, limit in LIMITS.items()),
         _spread("processes", quick),
         _spread("ray", quick),
+        _trees(quick),
     ]
 
 
@@ -113,6 +117,47 @@ def _spread(kind: str, quick: bool) -> Case[Spread]:
             for name, n in (("two workers", 2), ("one worker", 1))
         ],
         targets=[faster("two workers", "one worker", "must", 1.8)],
+        platforms=("cpu",),
+        rounds=2 if quick else 5,
+        probed=False,
+        threads=None,
+        clock="wall_s",
+    )
+
+
+def _trees(quick: bool) -> Case[Trees]:
+    def check(trees: Trees, values: np.ndarray) -> Facts:
+        # What a permutation adds up to is the utility of all points, less that of none.
+        return {"largest value": float(np.abs(values).max())}
+
+    pairs = (
+        ("jaxsel, two processes", lambda trees: trees.ours(trees.pool)),
+        ("jaxsel, one process", lambda trees: trees.ours()),
+        ("pyDVL, two processes", lambda trees: trees.pydvl(2)),
+        ("pyDVL, one process", lambda trees: trees.pydvl(1)),
+    )
+    return Case(
+        name="trees",
+        title="trees: TMC-Shapley, scikit-learn's decision tree of depth 5, n = 200, "
+        "d = 10, 16 permutations",
+        inputs=lambda: Trees(quick=quick),
+        tiny=lambda: Trees(quick=True),
+        work=(4 * 20 if quick else 16 * 200),
+        unit="marginal",
+        contenders=[
+            Contender(
+                name=name,
+                make=make,
+                check=check,
+                limits={"largest value": 1.0},
+                peer=name.startswith("pyDVL"),
+            )
+            for name, make in pairs
+        ],
+        targets=[
+            faster("jaxsel, two processes", "pyDVL, two processes", "must", 1.0),
+            faster("jaxsel, two processes", "pyDVL, two processes", "goal", 1.5),
+        ],
         platforms=("cpu",),
         rounds=2 if quick else 5,
         probed=False,
