@@ -16,6 +16,7 @@ from . import retrain_cases as cases
 pytest.importorskip("sklearn")
 from sklearn import (
     datasets,
+    ensemble,
     linear_model,
     neighbors,
     pipeline,
@@ -172,6 +173,33 @@ def test_sklearn_equals_a_loop(estimator):
     np.testing.assert_allclose(found, accuracy, rtol=1e-6)
     np.testing.assert_array_equal(utility(given[::-1], cases.KEY), found[::-1])
     np.testing.assert_allclose(utility(np.zeros((1, N)), cases.KEY), [1 / 3], rtol=1e-6)
+
+
+def test_sklearn_begins_with_the_coefficients_of_the_last_subset():
+    task, prefixes = cases.blobs(3, 40), np.tri(41, 40, -1)[10:]
+    data = value.Examples(x=task.x, y=task.y, n_classes=3)
+
+    def fit(**options):
+        estimator = linear_model.LogisticRegression(C=10.0, tol=1e-6, **options)
+        learner = value.SklearnLearner(estimator)
+        models = learner.fit(data, prefixes)
+        steps = sum(model.estimator.n_iter_[0] for model in models.models)
+        assert not hasattr(estimator, "coef_")
+        return learner.predict(models, task.x_val), steps
+
+    (warm, few), (cold, many) = fit(warm_start=True), fit()
+    np.testing.assert_allclose(warm, cold, atol=0.02)
+    assert few < 0.8 * many
+
+
+def test_a_forest_of_sklearn_begins_with_no_trees():
+    task, given = cases.blobs(3, N), weights()
+    found = []
+    for warm in (False, True):
+        forest = ensemble.RandomForestClassifier(3, random_state=0, warm_start=warm)
+        learner = value.SklearnLearner(forest)
+        found.append(value.ModelUtility(learner, *task.arrays())(given, cases.KEY))
+    np.testing.assert_array_equal(*found)
 
 
 def test_sklearn_in_parallel():

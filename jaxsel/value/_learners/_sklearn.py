@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
@@ -51,9 +52,11 @@ class SklearnLearner:
 
     The slow path: every subset is a fit of its own, on the host, spread over processes
     by joblib; up to 2^20 numbers with one thread of BLAS. Examples that count more than
-    once are sample weights, or repeated rows where `fit` takes none. A subset of one
-    class predicts it always. Should `fit` refuse classes with a gap, as boosted trees
-    may that want 0, 1, ..., it gets those of the subset numbered anew.
+    once are sample weights, or repeated rows where `fit` takes none. With one process,
+    a linear estimator of `warm_start=True` begins each subset with the coefficients of
+    the last one of the same classes, and takes fewer steps along a permutation. A
+    subset of one class predicts it always. Should `fit` refuse classes with a gap, as
+    boosted trees may that want 0, 1, ..., it gets those of the subset numbered anew.
 
     Many estimators refuse small subsets: five neighbours need five points, and
     cross-validation some of each class. Where `fit` or `predict` raises, scores are
@@ -141,8 +144,10 @@ class SklearnLearner:
                 f"{weights[weights != weights.round()][0]}"
             )
         shared = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
+        warm = self.n_jobs == 1 and self.estimator.get_params().get("warm_start")
+        begun = _Begun() if warm is True else None
         with _threads(x):
-            models = in_parallel(self.n_jobs, _fit, weights, *shared)
+            models = in_parallel(self.n_jobs, _fit, weights, begun, *shared)
         return SklearnModels(models, data.n_classes)
 
     def predict(self, params: SklearnModels, x: Any) -> np.ndarray:
@@ -177,8 +182,22 @@ def in_parallel(
     return list(library.Parallel(n_jobs=n_jobs)(jobs))
 
 
+class _Begun:
+    """Coefficients of the last subset, from which the next one's fit begins."""
+
+    def __init__(self) -> None:
+        self.last = SklearnModel()
+
+    def begin(self, fresh: Any, classes: np.ndarray) -> Any:
+        last = self.last.estimator
+        # A forest of `warm_start` would keep its trees and train none.
+        linear = hasattr(last, "coef_") and np.array_equal(classes, self.last.classes)
+        return copy.deepcopy(last) if linear else fresh
+
+
 def _fit(
     w: np.ndarray,
+    begun: _Begun | None,
     estimator: Any,
     x: np.ndarray,
     y: np.ndarray,
@@ -204,8 +223,13 @@ def _fit(
             break
         try:
             model = cast(Any, base.clone(estimator))
+            if begun is not None:
+                model = begun.begin(model, classes)
             model = model.fit(x[rows], labels, **options)
-            return SklearnModel(model, classes, renumbered)
+            fitted = SklearnModel(model, classes, renumbered)
+            if begun is not None:
+                begun.last = fitted
+            return fitted
         except MemoryError:
             raise
         except Exception as error:
