@@ -34,7 +34,7 @@ class Trees:
         weakref.finalize(self, stack.close)
 
     def ours(self, executor: Any = None) -> Call:
-        """Return `tmc_shapley`, whose permutations are work items of an executor."""
+        """Return a call of `tmc_shapley` on an executor, a permutation a work item."""
         task, model = self.task, _tree()
         utility = value.ModelUtility(model, task.x, task.y, task.x_val, task.y_val)
         options: Any = {
