@@ -198,12 +198,14 @@ class _Reader(NamedTuple):
     chunk_size: int | None
     progress: bool
 
-    def chunks(self) -> Any:
-        """Yield places, and similarities `[b, m]`."""
+    def chunks(self, *, summed: bool = False) -> Any:
+        """Yield places, and similarities `[b, m]`, or their sums `[b]`."""
         for place, near in iterate_distances(
             self.stream, self.chunk_size, progress=self.progress, label="retrieve"
         ):
-            alike, lowest = _similarities(near, similarity=self.similarity)
+            alike, lowest = _similarities(
+                near, similarity=self.similarity, summed=summed
+            )
             if not lowest >= 0:
                 raise ValueError(
                     "similarity must return numbers that are 0 or more, got "
@@ -212,23 +214,18 @@ class _Reader(NamedTuple):
             yield place, alike
 
 
-@jit(static_argnames=("similarity",))
-def _similarities(near: jax.Array, *, similarity: Similarity) -> Any:
-    alike = similarity(near).T
-    return alike, alike.min()
+@jit(static_argnames=("similarity", "summed"))
+def _similarities(near: jax.Array, *, similarity: Similarity, summed: bool) -> Any:
+    alike = similarity(near)
+    # A sum over rows needs no transposed copy.
+    return alike.sum(axis=0) if summed else alike.T, alike.min()
 
 
 def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
     """Return the choice by "gcmi", a modular objective: the largest gains."""
-    sums = [np.asarray(_sums(alike)) for _, alike in read.chunks()]
-    gains = np.concatenate(sums)
+    gains = np.concatenate([np.asarray(s) for _, s in read.chunks(summed=True)])
     order = np.argsort(-gains, kind="stable")[:budget]
     return order[gains[order] > 0].astype(np.int32)
-
-
-@jit()
-def _sums(alike: jax.Array) -> jax.Array:
-    return alike.sum(axis=1)
 
 
 @dataclasses.dataclass
