@@ -8,19 +8,25 @@ records a run with quick settings, and fills the pages' tables in.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments._kit.judge import OPEN
+from experiments._kit.records import (
+    Record,
+    Row,
+    fill_page,
+    quick_chapter,
+    tables_of,
+    with_error,
+    write_record,
+)
 from experiments._kit.scenes.thresholds import TRAINED
 
 from .claims import CLAIMS, OURS
 from .clients import AVERAGING
-
-Record = Mapping[str, Any]
 
 RECORD = Path(__file__).with_name("record.json")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,14 +42,7 @@ TABLES = {
 }
 """Beginnings of the captions of the report's tables."""
 
-_PLACE = re.compile(
-    r"(<!-- from record: (\w+) -->\n\n.*?\n\|[-|]+\|\n).*?(\n<!-- end -->)", re.DOTALL
-)
 _WORDS = {
-    r"\b0\.(?=\d)": ".",
-    r"(?<=\d)%": " %",
-    r"-(?=[.\d])": "−",
-    r"\| +\|": "| |",
     "at least": "≥",
     "not known: [^|]*": "not known ",
     "Adam at the server": "Adam",
@@ -66,17 +65,10 @@ def recorded(report: Mapping[str, Any]) -> Record:
     Raises:
         ValueError: If the run was one with `--full`, of other targets and rounds.
     """
-    (chapter,) = report["chapters"]
-    if chapter["data"]["full"]:
-        raise ValueError("the pages show quick settings, got a report of a --full run")
+    chapter = quick_chapter(report)
     claims = chapter["data"]["claims"] + chapter["data"]["own_claims"]
     shown = ("text", "where", "measured", "p", "verdict")
-    tables = {
-        name: table["rows"]
-        for name, caption in TABLES.items()
-        for table in chapter["tables"]
-        if table["caption"].startswith(caption)
-    }
+    tables = tables_of(chapter, TABLES)
     return {"claims": [{k: c[k] for k in shown} for c in claims], "tables": tables}
 
 
@@ -96,8 +88,8 @@ def fill(page: str, record: Record) -> str:
         "links": [(*small[:1], *small[2:4], *large[2:4]) for small, large in links],
         "rounds": [row for row in tables["rounds"] if row[1] != "60%"],
         "best": [
-            (noise, name.partition(",")[0], _pair(value, ".2f"), *_shares(share))
-            + (_pair(loss, ".3f"), *_shares(right))
+            (noise, name.partition(",")[0], with_error(value, ".2f"), *_shares(share))
+            + (with_error(loss, ".3f"), *_shares(right))
             for noise, name, value, share, *_, loss, right in tables["best"]
         ],
         "clients": [
@@ -106,10 +98,10 @@ def fill(page: str, record: Record) -> str:
         ],
         "writers": [(*row[:2], *_shares(*row[2:])) for row in tables["writers"]],
     }
-    return _PLACE.sub(lambda place: place[1] + _lines(rows[place[2]]) + place[3], page)
+    return fill_page(page, rows, _WORDS)
 
 
-def _judged(record: Record, texts: Iterable[str]) -> Iterator[Sequence[str]]:
+def _judged(record: Record, texts: Iterable[str]) -> Iterator[Row]:
     by_text = [[c for c in record["claims"] if c["text"] == text] for text in texts]
     for claims in zip(*by_text, strict=True):
         where = claims[0]["where"].removeprefix("MNIST, ").replace("0.5 : 1", "1 : 2")
@@ -118,7 +110,7 @@ def _judged(record: Record, texts: Iterable[str]) -> Iterator[Sequence[str]]:
         yield where.replace(" noise", ""), *map("{} {}".format, gains, verdicts)
 
 
-def _kept(kept: Iterable[Any], accuracy: Iterable[Any]) -> Iterator[Sequence[str]]:
+def _kept(kept: Iterable[Any], accuracy: Iterable[Any]) -> Iterator[Row]:
     shares = {(noise, name): _shares(*pairs) for noise, name, *pairs in kept}
     reached = {tuple(row[:3]): row[3] for row in accuracy}
     for noise in dict.fromkeys(noise for noise, _ in shares if "3 : 1" in noise):
@@ -128,31 +120,13 @@ def _kept(kept: Iterable[Any], accuracy: Iterable[Any]) -> Iterator[Sequence[str
 
 
 def _shares(*pairs: Any) -> list[str]:
-    return [p if isinstance(p, str) else _pair(p, ".1%") for p in pairs]
-
-
-def _pair(pair: Sequence[float], form: str) -> str:
-    return f"{pair[0]:{form}} ± {pair[1]:{form}}".replace("% ±", " ±")
-
-
-def _lines(rows: Iterable[Sequence[str]]) -> str:
-    """Return the lines of a table, without a first cell that the last row has too."""
-    text, last = "", ""
-    for first, *cells in rows:
-        text += f"| {' | '.join(['' if first == last else first, *cells])} |\n"
-        last = first
-    for old, new in _WORDS.items():
-        text = re.sub(old, new, text)
-    return text
+    return [p if isinstance(p, str) else with_error(p, ".1%") for p in pairs]
 
 
 def main(report: str) -> None:
     """Record a report, and fill the pages in."""
     record = recorded(json.loads(Path(report).read_text("utf-8")))
-    text = json.dumps(record, ensure_ascii=False)
-    RECORD.write_text(re.sub(r"(?<=[\]}], )", "\n", text) + "\n", "utf-8")
-    for page in PAGES:
-        page.write_text(fill(page.read_text("utf-8"), record), "utf-8")
+    write_record(record, RECORD, PAGES, fill)
 
 
 if __name__ == "__main__":

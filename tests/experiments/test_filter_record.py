@@ -6,6 +6,7 @@ import json
 import pytest
 from test_filter_claims import made
 
+from experiments._kit.records import PLACE
 from experiments.filter import record
 from experiments.filter.chapter import filter_chapter
 from jaxsel.report import Report
@@ -24,7 +25,7 @@ def test_the_pages_show_the_record():
     """Otherwise: `python -m experiments.filter.record REPORT`."""
     known = json.loads(record.RECORD.read_text("utf-8"))
     assert [record.fill(page, known) for page in PAGES] == PAGES
-    places = [place for page in PAGES for place in record._PLACE.findall(page)]
+    places = [place for page in PAGES for place in PLACE.findall(page)]
     assert len(places) == sum(page.count("<!-- from record") for page in PAGES) == 8
 
 
