@@ -51,6 +51,7 @@ repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs to
 	$(BIN)/jaxsel data prepare mnist fashion_mnist
 	$(BIN)/python -m experiments filter --force $(if $(FULL),--full)
 
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all; SLOW=4: a fourth of the slow
 	$(BIN)/python -m pytest -n auto --dist loadfile $(if $(SLOW),--one-in $(SLOW),-m "not slow and not left_out")
 

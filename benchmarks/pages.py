@@ -298,21 +298,16 @@ def _streamed(cases: Cases, lines: Sequence[Line]) -> list[str]:
 
 def _billion(cases: Cases, lines: Sequence[Line]) -> list[str]:
     del lines
-    # Columns of the rows, what each row is compared with, and how many of it.
     points, hard = "1,000 validation points", "100 hard samples"
-    jobs = {
-        ("knn", "million", "jaxsel"): ("`knn_shapley`", 64, points, 1000),
-        ("knn", "sort-free", "threshold"): (
-            "`threshold_knn_shapley`",
-            64,
-            points,
-            1000,
-        ),
-        ("retrieve", "million", "nearest"): ("`retrieve.nearest`", 768, hard, 100),
-        ("filter", "stream", "loss_threshold"): ("`loss_threshold`", 1, "–", 1),
-    }
+    jobs = [  # records, columns of the rows, and what each row is compared with
+        ("knn million jaxsel", "`knn_shapley`", 64, points, 1000),
+        ("knn sort-free threshold", "`threshold_knn_shapley`", 64, points, 1000),
+        ("retrieve million nearest", "`retrieve.nearest`", 768, hard, 100),
+        ("filter stream loss_threshold", "`loss_threshold`", 1, "–", 1),
+    ]
     body = []
-    for (bench, name, who), (call, width, against, count) in jobs.items():
+    for place, call, width, against, count in jobs:
+        bench, name, who = place.split()
         row = _rows(cases[bench, name][1])[who]
         nanoseconds = per_unit(row, "cpu_s") * 1e9
         hours = number(nanoseconds * count / 3600)
