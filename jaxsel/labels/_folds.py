@@ -85,12 +85,12 @@ def cross_val_probs(
 
     Logistic regression of two classes and fewer than 256 features, or than 1,024 and a
     fourth of the samples, stops near the optimum: at the learner's default tolerance
-    its probabilities are about 1e-5 from those there on average, and 1e-3 at most.
-    Where categories have a few samples only, theirs may be a few hundredths off. A
-    smaller `tol` goes on. With more classes they are 1e-6 off on average. That holds
-    for tables in raw units as well: those in which a column's variance is a thousand
-    times the penalty are computed in float64. A `UserWarning` tells of folds that do
-    not converge.
+    its probabilities are about 1e-5 from those there on average, and 1e-3 at most, or
+    5e-3 where a class is rare. Where categories have a few samples only, theirs may be
+    a few hundredths off. A smaller `tol` goes on. With more classes they are 1e-6 off
+    on average. That holds for tables in raw units as well: those in which a column's
+    variance is a thousand times the penalty are computed in float64. A `UserWarning`
+    tells of folds that do not converge.
 
     Args:
         learner: A learner of `jaxsel.value` that gives probabilities, or a classifier

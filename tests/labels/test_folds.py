@@ -120,6 +120,7 @@ HARD = {
     "separable": (*normal(600, 10, 30, 0.01), 0.01),
     "fewer samples than features": (*normal(60, 100), 0.01),
     "more samples than are heavy": (*normal(2000, 100, 3), 1.0),
+    "four samples a column": (*normal(1100, 270, 3), 1.0),
     "duplicated rows": tuple(np.repeat(each, 10, axis=0) for each in normal(80, 9)),
 }
 
@@ -134,6 +135,16 @@ def test_two_classes_near_the_optimum(case):
     wanted = theirs(model, x - x.mean(axis=0), y, deal_folds(y))
     assert np.abs(found - wanted).mean() < 5e-5
     np.testing.assert_allclose(found, wanted, atol=1e-2)
+
+
+def test_wide_tables_of_two_classes_take_either_way(monkeypatch):
+    x, y = normal(1100, 270, 3)
+    learner, found = value.LogisticRegression(), []
+    for columns in (1024, 0):  # by Hessians, and by conjugate gradients
+        monkeypatch.setattr(_logistic, "_ONCE", columns)
+        found.append(labels.cross_val_probs(learner, x, y))
+    assert (found[0] != found[1]).any()
+    np.testing.assert_allclose(*found, atol=1e-3)
 
 
 @pytest.mark.left_out
