@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -55,15 +56,36 @@ SHARE = 10
 """The plain way looks at one row in this many, as it would take long."""
 
 
+def by_semhash(task: Embeddings) -> Callable[[], Any]:
+    """Return semhash's search: an index of approximate neighbours, and its groups.
+
+    Texts are the rows' numbers, so that none is an exact copy of another. `pip install
+    --no-deps semhash vicinity usearch numkong model2vec pyversity frozendict orjson
+    joblib safetensors tokenizers`: no extra has it.
+
+    Raises:
+        ImportError: If semhash is not installed.
+    """
+    module = importlib.import_module("semhash")
+    importlib.import_module("usearch.index")
+    texts = [str(row) for row in range(len(task.x))]
+
+    def call() -> Any:
+        hashed = module.SemHash.from_embeddings(task.x, texts, model=None)
+        return hashed.index, hashed.self_deduplicate(threshold=THRESHOLD)
+
+    return call
+
+
 @functools.lru_cache(maxsize=2)
-def _partners(kind: Kind, n: int, d: int) -> np.ndarray:
-    """Return the first near-duplicate of some rows, -1 for none, by float64."""
+def _near(kind: Kind, n: int, d: int) -> np.ndarray:
+    """Return which rows are near-duplicates of some rows, `[m, n]`, by float64."""
     x = embeddings(kind, n, d).x.astype(np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", x, x))
     rows = _sampled(n)
     near = x[rows] @ x.T / (lengths[rows, None] * lengths) >= THRESHOLD
     near[np.arange(len(rows)), rows] = False
-    return np.where(near.any(1), near.argmax(1), -1)
+    return near
 
 
 def _sampled(n: int) -> np.ndarray:
@@ -72,5 +94,18 @@ def _sampled(n: int) -> np.ndarray:
 
 def wrong(task: Embeddings, result: Any) -> dict[str, float]:
     """Return the share of sampled rows with another partner than by all pairs."""
-    right = _partners(task.kind, *task.x.shape)
+    near = _near(task.kind, *task.x.shape)
+    right = np.where(near.any(1), near.argmax(1), -1)
     return {"wrong": float(np.mean(result.partner[_sampled(len(task.x))] != right))}
+
+
+def missed(task: Embeddings, result: Any) -> dict[str, float]:
+    """Return the share of the sampled rows' pairs that semhash's index doesn't find."""
+    near, rows = _near(task.kind, *task.x.shape), _sampled(len(task.x))
+    neighbours = result[0].query_threshold(task.x[rows], THRESHOLD)
+    pairs = int(near.sum())
+    hits = sum(
+        int(right[np.asarray(indices, int)].sum())
+        for right, (indices, _) in zip(near, neighbours, strict=True)
+    )
+    return {"missed": 1 - hits / pairs if pairs else 0.0}

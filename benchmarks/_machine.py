@@ -22,6 +22,7 @@ _PACKAGES = (
     "scikit-learn",
     "torch",
     "faiss-cpu",
+    "semhash",
 )
 
 

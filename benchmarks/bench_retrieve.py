@@ -251,6 +251,14 @@ def _near(name: str, kind: _duplicates.Kind, n: int) -> Case[Embeddings]:
                 peer=True,
                 note="all products in float32, counted only",
             ),
+            Contender(
+                name="semhash",
+                make=_duplicates.by_semhash,
+                check=_duplicates.missed,
+                limits={},
+                peer=True,
+                note="approximate neighbours by usearch; reports 1 − recall of pairs",
+            ),
         ],
         targets=[
             at_most("duplicates", "cpu_s", 60, "CPU seconds", "must"),

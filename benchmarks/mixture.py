@@ -12,13 +12,15 @@ label; "shifted" 100 moved by two pixels; "copies" ten digits, ten times each; "
 mixtures or by its own search, and its choice is measured by 64 further runs. "In
 rounds" trains as many, but 16 at a time, of which later ones are of `next_design`. The
 library's priors were set on deals 101 to 116: this deal and three others, with other
-digits, noise, designs and orders, judge them. `--write` keeps the page as MIXTURE.md
-and the figures as mixture.json beside this file.
+digits, noise, designs and orders, judge them. RegMix's trees take part if LightGBM is
+there (`pip install lightgbm`). `--write` keeps the page as MIXTURE.md and the figures
+as mixture.json beside this file.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +36,7 @@ import optax
 from jaxsel import value
 from jaxsel.value._mixture_response import MixtureResponse
 
+from ._mixture_peers import linear, regmix, trees
 from ._threads import limit, limited
 
 HERE = Path(__file__).parent
@@ -176,13 +179,6 @@ def torch_loop(mixtures: np.ndarray, domains: Domains, targets: Any) -> np.ndarr
     return np.array(metrics)
 
 
-def linear(mixtures: np.ndarray, metrics: np.ndarray) -> Callable[[np.ndarray], Any]:
-    """Fit RegMix's linear regression."""
-    from sklearn.linear_model import LinearRegression
-
-    return LinearRegression().fit(mixtures, metrics).predict
-
-
 def measure(repeats: int) -> dict[str, Any]:
     """Measure speed, predictions and choices."""
     domains, targets = planted()
@@ -219,15 +215,13 @@ def measure(repeats: int) -> dict[str, Any]:
     predictions["chosen, in rounds"] = rounds.predict(held)[0]
     response = fitted["chosen"]
     best, described = response.best(), repr(response)
-    for name, y in (("", runs.metrics), (" of logarithms", np.log(runs.metrics))):
-        predict = linear(runs.mixtures, y)
-        name = f"RegMix, linear{name}"
-        back = np.exp if "log" in name else np.asarray
-        predictions[name] = back(predict(held))
-        choices[name] = candidates[np.argmin(predict(candidates))]
-        order = np.argsort(predict(candidates))[:100]
-        choices[f"{name}, mean of the best 100"] = candidates[order].mean(0)
+    data = runs.mixtures, runs.metrics, held, candidates
+    for part, chosen in regmix("linear", linear, *data):
+        predictions, choices = predictions | part, choices | chosen
     choices["best of the 64 runs"] = runs.mixtures[np.argmin(runs.metrics)]
+    if importlib.util.find_spec("lightgbm") is not None:
+        for part, chosen in regmix("LightGBM", trees, *data):
+            predictions, choices = predictions | part, choices | chosen
     reached = dict(
         zip(
             choices,

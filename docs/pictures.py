@@ -138,6 +138,14 @@ def harmful() -> None:
     figure.figimage(image)
 
 
+def finetuning() -> None:
+    """Kinds of the posts that four ways choose, by the example; needs MiniLM."""
+    example = runpy.run_path(str(ROOT / "examples" / "choose_to_finetune.py"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        shares = example["main"](["--epochs", "0"])
+    example["draw"](shares, plt.figure(figsize=(6.4, 2.2)))
+
+
 def task_labels() -> None:
     """Six suspected digits, for the card of the first page."""
     train, _, _, errors = digits()
@@ -352,6 +360,7 @@ PICTURES = {
     "mixtures.svg": mixtures,
     "recipes.svg": recipes,
     "harmful.png": harmful,
+    "finetuning.svg": finetuning,
     "private-values.svg": private_values,
     "speed.svg": speed,
     "accuracy.svg": accuracy,

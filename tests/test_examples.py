@@ -19,7 +19,7 @@ from waits import PATIENCE
 
 import jaxsel
 import mpc_bridge
-from jaxsel import data
+from jaxsel import data, models
 from jaxsel.data._catalog import CATALOG
 from jaxsel.proxy import families
 from jaxsel.proxy.families._place import Kind
@@ -41,6 +41,7 @@ def test_every_example_has_a_test():
     names = {path.stem for path in FOLDER.glob("*.py")}
     expected = {"wrong_labels", "enough_validation", "match_a_hard_set", "multihost"}
     expected |= {"choose_in_secret", "choose_with_crypten", "harmful_images"}
+    expected |= {"choose_to_finetune"}
     assert names == expected | {f"extend_{part}" for part in EXTENSIONS}
 
 
@@ -83,6 +84,27 @@ def test_harmful_images(capsys, tmp_path):
     (loss, error), (without, of_without) = losses["nothing"], losses["influence"]
     assert loss - without > (error**2 + of_without**2) ** 0.5
     assert (tmp_path / "harmful.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_choose_to_finetune(capsys, tmp_path):
+    prepared = {info.name: info.path for info in models.available_models()}
+    sets = {info.name: info.prepared for info in data.available()}
+    if prepared["minilm"] is None or not sets["newsgroups"]:
+        pytest.skip("minilm or newsgroups is not prepared")
+    picture = tmp_path / "shares.png"
+    example = load("choose_to_finetune")
+    shares = example.main(["--epochs", "0.1", "--out", str(picture)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("  test accuracy")]) == 4
+    assert len([line for line in lines if line.startswith("     serves")]) == 5
+    right = {name: share[0] for name, share in shares.items()}
+    assert all(share.sum() == pytest.approx(1) for share in shares.values())
+    # Within .1 of the shares in docs/finetuning.md.
+    assert right["gradients"] > 0.74
+    assert right["nearest texts"] < 0.6
+    assert right["random"] < 0.35
+    assert picture.stat().st_size > 1000
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ from ._layer import (
     attention_scores as attention_scores,
     norm_input as norm_input,
 )
+from ._lora import add_lora as add_lora, merge_lora as merge_lora
 from ._mlp import MLP as MLP
 from ._target import Target as Target
 from ._tokens import Tokens as Tokens, tokenize as tokenize

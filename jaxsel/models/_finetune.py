@@ -22,11 +22,19 @@ from jaxsel._inputs.checks import (
     check_positive,
     check_same_length,
 )
+from jaxsel._inputs.parameters import Wrt, split
 from jaxsel._results.types import Values
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._runs.progress import track
 
-from ._finetune_steps import Loss, Schedule, optimizer_of, run_block, schedule_of
+from ._finetune_steps import (
+    Loss,
+    Schedule,
+    merge,
+    optimizer_of,
+    run_block,
+    schedule_of,
+)
 from ._fit import Params, Recorder, is_half
 
 _BLOCK = 16  # steps between two looks of the host
@@ -75,6 +83,7 @@ def finetune(
     inputs: Any,
     y: npt.ArrayLike,
     *,
+    wrt: Wrt = None,
     key: jax.Array,
     epochs: float | None = None,
     steps: int | None = None,
@@ -105,6 +114,9 @@ def finetune(
         params: Parameters to start from, float32.
         inputs: Examples: `Tokens`, images, or any pytree of arrays `[n, ...]`.
         y: Classes, `[n]`, integers in `[0, n_classes)`.
+        wrt: The parameters to train: None for all, globs on their paths such as
+            `"head/*"`, or `"*lora_?"` after `add_lora`, or a predicate of path and
+            leaf. Others stay as they are, without gradients and optimiser state.
         key: Key of the order of examples.
         epochs: How often each example is seen; this or `steps`.
         steps: Number of steps.
@@ -123,13 +135,13 @@ def finetune(
         recorder: None, or a function of the learning rate's schedule that returns an
             `attribute.InRun` with the cross-entropy of one example `(inputs, y)` as
             loss, all n examples, and `attribute.Adam(schedule)`. Its gradient takes the
-            place of the loss's own. In float32, without `accumulate`.
+            place of the loss's own. In float32, without `accumulate` and `wrt`.
         progress: Show a bar.
 
     Raises:
-        TypeError: If `y` does not hold integers.
-        ValueError: If arguments differ in length or are out of range, or `checkpoint`
-            holds another run.
+        TypeError: If `y` does not hold integers, or `wrt` is of another kind.
+        ValueError: If arguments differ in length or are out of range, `wrt` selects
+            nothing, or `checkpoint` holds another run.
 
     References:
         Loshchilov and Hutter, Decoupled Weight Decay Regularization, ICLR 2019.
@@ -147,6 +159,7 @@ def finetune(
         params,
         inputs,
         y.astype(np.int32),
+        wrt=wrt,
         key=key,
         epochs=epochs,
         steps=steps,
@@ -171,6 +184,7 @@ def minimise(
     inputs: Any,
     targets: Any,
     *,
+    wrt: Wrt = None,
     key: jax.Array,
     epochs: float | None = None,
     steps: int | None = None,
@@ -195,6 +209,7 @@ def minimise(
         params: Parameters to start from: any pytree of float32 arrays.
         inputs: Examples: a pytree of arrays `[n, ...]`.
         targets: Targets of the loss: a pytree of arrays `[n, ...]`.
+        wrt: The parameters to train, as for `finetune`.
         key: As in `finetune`, and all that follows.
         epochs: How often each example is seen; this or `steps`.
         steps: Number of steps.
@@ -213,8 +228,9 @@ def minimise(
         progress: Show a bar.
 
     Raises:
-        ValueError: If arguments differ in length or are out of range, or `checkpoint`
-            holds another run.
+        TypeError: If `wrt` is of another kind.
+        ValueError: If arguments differ in length or are out of range, `wrt` selects
+            nothing, or `checkpoint` holds another run.
     """
     inputs, y = jax.tree.map(np.asarray, (inputs, targets))
     n = len(jax.tree.leaves(y)[0])
@@ -232,18 +248,23 @@ def minimise(
     half = is_half(compute_dtype)
     recording = None
     if recorder is not None:
-        if accumulate != 1 or (half and compute_dtype is not None):
+        if accumulate != 1 or wrt is not None or (half and compute_dtype is not None):
             raise ValueError(
-                "recorder needs accumulate=1 and float32, got "
-                f"accumulate={accumulate}, compute_dtype={compute_dtype}"
+                "recorder needs accumulate=1, wrt=None and float32, got "
+                f"accumulate={accumulate}, wrt={wrt!r}, compute_dtype={compute_dtype}"
             )
         half, recording = False, recorder(schedule_of(recipe, decay))
+    frozen, trainable = None, params
+    if wrt is not None:
+        parameters = split(params, wrt)
+        trainable = parameters.selected
+        frozen = dataclasses.replace(parameters, selected={})
     state = {
-        "params": params,
-        "optimizer": optimizer_of(recipe, decay).init(params),
+        "params": trainable,
+        "optimizer": optimizer_of(recipe, decay).init(trainable),
         "recorded": None if recording is None else recording.init(params),
         "losses": np.full(steps, np.nan, np.float32),
-        "best": params,
+        "best": trainable,
         "lowest": np.float32(np.inf),
     }
     start, saved = 0, None
@@ -254,6 +275,8 @@ def minimise(
             "run_tag": run_tag,
             "loss": program_digest(loss, params, *first_batch),
         }
+        if frozen is not None:
+            settings["wrt"] = frozen.form.paths
         if recording is not None:
             whole = params, state["optimizer"], first_batch, np.zeros(parts[1], int)
             step = recording.step
@@ -278,6 +301,7 @@ def minimise(
             *batches,
             count,
             recipe,
+            frozen=frozen,
             rows=rows.reshape(_BLOCK, batch_size),
             recorded=state["recorded"],
             decay=decay,
@@ -289,7 +313,7 @@ def minimise(
         if not finite:
             done += first
             return FineTuned(
-                params=state["best"],
+                params=merge(state["best"], frozen),
                 losses=state["losses"][:done],
                 steps=done,
                 stopped=f"loss or gradient of step {done} is not finite; parameters "
@@ -303,7 +327,7 @@ def minimise(
         if saved is not None and (last or (first // _BLOCK + 1) % every == 0):
             saved.save(first + count, state)
     return FineTuned(
-        params=state["params"],
+        params=merge(state["params"], frozen),
         losses=state["losses"],
         steps=steps,
         stopped=None,

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxsel._inputs.parameters import Parameters
+
 from ._fit import Params, Recorder
 
 Schedule = Callable[[Any], jax.Array]
@@ -34,6 +36,7 @@ def run_block(
     count: jax.Array,
     recipe: dict[str, float],
     *,
+    frozen: Parameters | None,
     rows: jax.Array,
     recorded: Any,
     decay: str,
@@ -41,6 +44,8 @@ def run_block(
     recorder: Recorder | None,
 ) -> tuple[Params, Any, Any, jax.Array, jax.Array, jax.Array]:
     """Do `count` steps of a block of examples, `[block, accumulate, m, ...]`.
+
+    `params` are trained, and `merge` puts them among those that are `frozen`.
 
     Returns:
         Parameters, states of optimiser and recorder, the block's losses, how many steps
@@ -51,6 +56,7 @@ def run_block(
     block, accumulate = jax.tree.leaves(y)[0].shape[:2]
 
     def value(params: Params, inputs: Any, y: Any) -> jax.Array:
+        params = merge(params, frozen)
         if half:
             params, inputs = jax.tree.map(_halve, (params, inputs))
         return loss(params, inputs, y).astype(jnp.float32)
@@ -98,6 +104,11 @@ def run_block(
         go_on, step, start
     )
     return params, state, recorded, losses, done, finite
+
+
+def merge(params: Params, frozen: Parameters | None) -> Params:
+    """Return all parameters, `params` in the place of those that are trained."""
+    return params if frozen is None else frozen.merge(params)
 
 
 def schedule_of(recipe: dict[str, float], decay: str) -> Schedule:

@@ -22,7 +22,6 @@ from ._knn import (
 from ._knn_utility import knn_utility as knn_utility
 from ._learners import (
     KNN as KNN,
-    Curvature as Curvature,
     FlaxLearner as FlaxLearner,
     GaussianNB as GaussianNB,
     LogisticRegression as LogisticRegression,

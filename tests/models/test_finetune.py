@@ -109,6 +109,43 @@ def test_every_pass_sees_every_example():
     assert run(epochs=1.5, steps=None).steps == 10  # of 8, to see 75
 
 
+def test_parameters_outside_wrt_stay_as_they_are():
+    """Training the last layer is training a linear model of the frozen features."""
+    model = MLP(4, 6, 3, rngs=nnx.Rngs(1))
+    graphdef, start = nnx.split(model, nnx.Param)
+    options = {"key": KEY, "steps": 40, "compute_dtype": "float32", **RECIPE}
+    last = finetune(graphdef, start, X, Y, wrt="layers/1/*", **options)
+    assert_equal(last.params["layers"][0], start["layers"][0])
+    head = MLP(6, 3, rngs=nnx.Rngs(0))
+    head.layers[0] = model.layers[1]
+    features = np.asarray(nnx.relu(model.layers[0](X)))
+    alone = finetune(*nnx.split(head, nnx.Param), features, Y, **options)
+    np.testing.assert_allclose(last.losses, alone.losses, atol=1e-5)
+    assert_equal(last.params["layers"][1], alone.params["layers"][0], atol=1e-5)
+    assert jax.tree.structure(last.params) == jax.tree.structure(start)
+
+
+def test_wrt_of_all_changes_nothing():
+    assert_equal(run(wrt="*").params, run().params, atol=1e-6)
+
+
+def test_a_checkpoint_of_other_trained_parameters_is_refused(tmp_path):
+    """Also of as many in the same shapes."""
+    model = nnx.split(MLP(4, 4, 4, rngs=nnx.Rngs(0)), nnx.Param)
+
+    def tune(wrt, **options):
+        options |= {"key": KEY, "steps": 20, "wrt": wrt, **RECIPE}
+        return finetune(*model, X, Y, **options).params
+
+    first, folder = "layers/0/kernel", tmp_path / "run"
+    whole = tune(first)
+    assert_equal(tune(first, checkpoint=folder), whole)
+    assert_equal(tune(first, checkpoint=folder), whole)  # as read
+    for wrt in ("layers/1/kernel", None):
+        with pytest.raises(ValueError, match="holds a run with other data"):
+            tune(wrt, checkpoint=folder)
+
+
 def test_one_program_for_all_sizes():
     run(steps=3)
     programs = _finetune.run_block._cache_size()
@@ -150,6 +187,10 @@ def test_what_is_not_finite_stops(monkeypatch):
         if at == 3:
             assert_equal(found.params, START)
             assert not saved
+    part = run(inputs=poisoned, y=y, steps=60, batch_size=5, wrt="*/kernel")
+    assert part.stopped == found.stopped
+    assert jax.tree.structure(part.params) == jax.tree.structure(START)
+    assert_equal(part.params["layers"][0]["bias"], START["layers"][0]["bias"])
     # Losses fell: the best parameters are those at the end of the last whole block.
     blocks = found.losses[:32].reshape(2, 16).mean(1)
     assert blocks[1] < blocks[0]
@@ -407,11 +448,14 @@ def test_a_classifier_of_texts_learns():
         ({"decay": "step"}, ValueError, "decay must be one of"),
         ({"checkpoint_every": 0}, ValueError, "every must be at least 1"),
         ({"compute_dtype": "float16"}, ValueError, "must be float32 or bfloat16"),
+        ({"wrt": "head/*"}, ValueError, "wrt='head/\\*' matches no parameter; there"),
+        ({"wrt": 3}, TypeError, "wrt must be None, one or several globs"),
         ({"recorder": recorded, "accumulate": 2}, ValueError, "recorder needs"),
+        ({"recorder": recorded, "wrt": "*"}, ValueError, "wrt=None and float32, got"),
         (
             {"recorder": recorded, "compute_dtype": "bfloat16"},
             ValueError,
-            "recorder needs accumulate=1 and float32",
+            "recorder needs accumulate=1, wrt=None and float32",
         ),
     ],
 )
