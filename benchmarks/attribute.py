@@ -196,12 +196,12 @@ def recipe_of(setup: str) -> attribute.Recipe:
     )
 
 
-def subsets(size: int, first: int = 10_000) -> np.ndarray:
-    """Return the masks of the subsets, `[100, 1000]`."""
-    masks = np.zeros((SUBSETS, TRAIN), bool)
+def subsets(size: int, first: int = 10_000, n: int = TRAIN) -> np.ndarray:
+    """Return the masks of the subsets, `[100, n]`."""
+    masks = np.zeros((SUBSETS, n), bool)
     for i, mask in enumerate(masks):
         rng = np.random.default_rng(first + i)
-        mask[rng.choice(TRAIN, size, replace=False)] = True
+        mask[rng.choice(n, size, replace=False)] = True
     return masks
 
 
@@ -224,11 +224,8 @@ def methods(
 ) -> list[Method]:
     """Return the methods, baselines first, or those with a text in their names."""
 
-    def cosine(run: int) -> np.ndarray:
-        x, x_val = (
-            a / np.linalg.norm(a, axis=1, keepdims=True) for a in (data.x, data.x_val)
-        )
-        return (x_val @ x.T) * np.where(data.y == data.y_val[:, None], 1, -1)
+    def alike(run: int) -> np.ndarray:
+        return cosine(data)
 
     def random(run: int) -> np.ndarray:
         return np.random.default_rng(0).normal(size=(TARGETS, TRAIN))
@@ -242,7 +239,7 @@ def methods(
         def scores(run: int) -> Any:
             return function(recipe, *data, key=KEY(run), reduce=None, **options)
 
-        return Method(_call(name, options) + note, scores, True)
+        return Method(called(name, options) + note, scores, True)
 
     several = by_run("network_influence", seeds=5, output="log_odds")
 
@@ -257,7 +254,7 @@ def methods(
     damping = chosen_damping(recipe, data)
     every = [
         Method("random", random, False),
-        Method("cosine of pixels, minus for other labels", cosine, False),
+        Method("cosine of pixels, minus for other labels", alike, False),
         Method("`knn_shapley(k=5)` on pixels", nearest, False),
         by_run("network_influence"),
         by_run("network_influence", seeds=5),
@@ -284,7 +281,16 @@ def methods(
     return [m for m in every if not only or any(text in m.name for text in only)]
 
 
-def _call(name: str, options: dict[str, Any]) -> str:
+def cosine(data: Data) -> np.ndarray:
+    """Return cosines of inputs, minus for other labels, `[t, n]`."""
+    x, x_val = (
+        a / np.linalg.norm(a, axis=1, keepdims=True) for a in (data.x, data.x_val)
+    )
+    return (x_val @ x.T) * np.where(data.y == data.y_val[:, None], 1, -1)
+
+
+def called(name: str, options: dict[str, Any]) -> str:
+    """Return a call with its options, as code."""
     listed = ", ".join(f"{k}={json.dumps(v)}" for k, v in options.items())
     return f"`{name}({listed})`" if options else f"`{name}`"
 

@@ -45,7 +45,7 @@ def ekfac_influence(
 
     Returns:
         As `gauss_newton`; `peak` is the largest eigenvalue of the approximation. Costs
-        those of `ekfac`, and a forward-mode pass over all samples for each target.
+        those of `ekfac`, and of `solution_scores`.
     """
     n = x.shape[0]
     chunks = chunks_of(x, y, min(chunk_size, n))

@@ -120,7 +120,8 @@ def network_influence(
     a forward and a backward pass over all samples for each target, or for their mean
     alone with `reduce="mean"`, and 2 K backward passes and the eigenvectors of layers'
     second moments, `[in, in]` and `[out, out]`, before the first. "ekfac" costs these,
-    and one forward-mode pass over all samples for each target.
+    and one forward-mode pass over all samples for each target, or above 50 targets the
+    samples' gradients and P multiplications for each pair.
 
     Raises:
         TypeError: If an argument is of another kind.

@@ -10,6 +10,9 @@ from jax.flatten_util import ravel_pytree
 
 from ._recipe import Output, Recipe
 
+_FEW = 50  # targets; for more, written gradients take less time
+_NUMBERS = 2**25  # of samples' gradients that are in memory at once
+
 
 def target_gradients(
     recipe: Recipe,
@@ -43,15 +46,27 @@ def solution_scores(
         params: Trained parameters.
         chunks: Samples as of `chunks_of`, and so in the result, with those that fill up
             the last chunk.
-        solution: One row a target.
+        solution: One row a target. For few targets each costs a forward-mode pass over
+            all samples; for more, samples' gradients are written out and multiplied,
+            which takes `P` multiplications a pair and a backward pass a sample.
     """
     flat, unravel = ravel_pytree(params)
 
+    def losses(flat: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return recipe.losses(recipe.apply(unravel(flat), x), y)
+
+    def loss(flat: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return losses(flat, x[None], y[None])[0]
+
+    def of_sample(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return jnp.matmul(solution, jax.grad(loss)(flat, *sample), precision="highest")
+
     def of_chunk(chunk: Any) -> jax.Array:
         x, y, _ = chunk
-        _, along = jax.linearize(
-            lambda p: recipe.losses(recipe.apply(unravel(p), x), y), flat
-        )
+        if len(solution) > _FEW:
+            size = max(_NUMBERS // flat.size, 1)
+            return jax.lax.map(of_sample, (x, y), batch_size=min(size, len(x))).T
+        _, along = jax.linearize(lambda flat: losses(flat, x, y), flat)
         return jax.vmap(along)(solution)
 
     parts = jax.lax.map(of_chunk, chunks)
