@@ -110,8 +110,10 @@ def filtering_figures() -> None:
 def mycroft() -> None:
     """Accuracy on held-out hard samples by budget, for each set of data."""
     found: dict[str, list[list[float]]] = {}
+    data = ""
     for name, *cells in rows("docs/mycroft.md", "data | samples"):
-        found.setdefault(name, []).append([number(cell) for cell in cells])
+        data = name or data
+        found.setdefault(data, []).append([number(cell) for cell in cells])
     _, axes = plt.subplots(1, len(found), figsize=(8.8, 2.8), sharey=True)
     lines = ((1, _ORANGE, "Mycroft"), (4, _BLUE, "retrieval"), (5, _GREY, "random"))
     for ax, (name, table) in zip(axes, found.items(), strict=True):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from experiments._kit.judge import UNTESTED
 
 Record = Mapping[str, Any]
 Row = Sequence[str]
@@ -28,12 +30,12 @@ WORDS = {
 
 
 def quick_chapter(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one chapter of a `report.json`.
+    """Return the first chapter of a `report.json`.
 
     Raises:
         ValueError: If the run was one with `--full`.
     """
-    (chapter,) = report["chapters"]
+    chapter, *_ = report["chapters"]
     if chapter["data"]["full"]:
         raise ValueError("the pages show quick settings, got a report of a --full run")
     return chapter
@@ -52,6 +54,22 @@ def tables_of(chapter: Mapping[str, Any], captions: Mapping[str, str]) -> Record
         for table in chapter["tables"]
         if table["caption"].startswith(caption)
     }
+
+
+def judged(claims: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """Keep the fields of a chapter's claims that pages show."""
+    shown = ("text", "where", "scale", "measured", "test", "p", "verdict")
+    return [{key: claim[key] for key in shown} for claim in claims]
+
+
+def claim_rows(claims: Iterable[Record]) -> Iterator[Row]:
+    """Make a row of each claim that was tested; for the claims see `judged`."""
+    for c in claims:
+        if not c["verdict"].startswith(UNTESTED):
+            p = c["p"]
+            shown = "–" if p is None else "< .001" if p < 1e-3 else f"{p:.3f}"
+            data = f"{c['where']}: {c['scale']}".removesuffix(": ")
+            yield c["text"], data, c["measured"], c["test"], shown, c["verdict"]
 
 
 def fill_page(
@@ -81,6 +99,11 @@ def fill_page(
 def with_error(pair: Sequence[float], form: str) -> str:
     """Format a mean with its error; of per cent, the unit stands last."""
     return f"{pair[0]:{form}} ± {pair[1]:{form}}".replace("% ±", " ±")
+
+
+def per_cent(pair: Sequence[float] | None) -> str:
+    """Format a share with its error, without the unit; a dash for None."""
+    return "–" if pair is None else with_error(pair, ".1%").removesuffix("%")
 
 
 def write_record(

@@ -21,7 +21,10 @@ from experiments._kit.judge import OPEN, UNTESTED
 from experiments._kit.records import (
     Record,
     Row,
+    claim_rows,
     fill_page,
+    judged,
+    per_cent,
     quick_chapter,
     tables_of,
     with_error,
@@ -67,11 +70,9 @@ def recorded(report: Mapping[str, Any]) -> Record:
         ValueError: If the run was one with `--full`, of other sizes.
     """
     chapter = quick_chapter(report)
-    shown = ("text", "where", "scale", "measured", "test", "p", "verdict")
-    claims = [{k: c[k] for k in shown} for c in chapter["data"]["claims"]]
     accuracy = np.array(chapter["data"]["networks"]["accuracy"], float).mean(0)
     return {
-        "claims": claims,
+        "claims": judged(chapter["data"]["claims"]),
         "tables": tables_of(chapter, TABLES),
         "accuracy": [float(mean) for mean in accuracy if not np.isnan(mean)],
     }
@@ -82,12 +83,7 @@ def fill(page: str, record: Record) -> str:
     tables, because = record["tables"], f"{UNTESTED}, because "
     claims = [c for c in record["claims"] if " features" not in c["text"]]
     rows = {
-        "claims": [
-            (c["text"], f"{c['where']}: {c['scale']}".removesuffix(": "))
-            + (c["measured"], c["test"], _p(c["p"]), c["verdict"])
-            for c in claims
-            if not c["verdict"].startswith(UNTESTED)
-        ],
+        "claims": claim_rows(claims),
         "untested": [
             (c["text"], c["where"], c["measured"], c["verdict"].removeprefix(because))
             for c in claims
@@ -101,7 +97,7 @@ def fill(page: str, record: Record) -> str:
             if points in VALIDATED
         ],
         "sizes": [
-            (f"{points:,}", *map(_percent, pairs))
+            (f"{points:,}", *map(per_cent, pairs))
             for points, *pairs, _ in tables["sizes"]
         ],
         "networks": _networks(tables["networks"], record["accuracy"]),
@@ -120,10 +116,6 @@ def fill(page: str, record: Record) -> str:
     return fill_page(page, rows, _WORDS)
 
 
-def _p(p: float | None) -> str:
-    return "–" if p is None else "< .001" if p < 1e-3 else f"{p:.3f}"
-
-
 def _ours(data: str, *leads: str) -> Row:
     name = re.sub(r" \(MiniLM\)|(, naive Bayes)?, \d+ %$", "", data)
     name = re.sub("^[A-Z](?=[a-z])", lambda first: first[0].lower(), name)
@@ -140,10 +132,6 @@ def _networks(table: Any, accuracy: list[float]) -> Iterator[Row]:
 
 def _area(pair: Any) -> str:
     return with_error(pair, ".3f")
-
-
-def _percent(pair: Any) -> str:
-    return "–" if pair is None else with_error(pair, ".1%").removesuffix("%")
 
 
 def main(report: str) -> None:
