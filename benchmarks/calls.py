@@ -220,7 +220,7 @@ def as_text(
     """Write the page."""
     rows = {name: size for name, (size, _) in _calls().items()}
     first = [
-        f"| `{name}` | {rows[name]:,} | {medians[0]:.2f} | {medians[1]:.3f} |"
+        f"| `{name}` | {rows[name]:,} | {medians[0]:.2f} | {medians[1]:.4f} |"
         for name, of_name in runs.items()
         for medians in [
             [statistics.median(part) for part in zip(*of_name, strict=True)]
@@ -228,7 +228,7 @@ def as_text(
     ]
     later = [
         f"| `{name}` | "
-        + " | ".join(f"{s:.3f}" for s in seconds)
+        + " | ".join(f"{s:.4f}" for s in seconds)
         + f" | {slope(seconds):.2f} |"
         for name, seconds in grown.items()
     ]
