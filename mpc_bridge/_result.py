@@ -95,7 +95,7 @@ class Reveal:
         outcomes: Spearman's rank correlation of the best attack's scores with the
             proxy's, from the outcomes of all comparisons; None where these were not
             opened or not attacked. How it is judged on a data owner's own rows, see
-            `jaxsel.proxy.leakage_of_answer`.
+            `jaxsel.proxy.Leakage`.
         chosen: The same from the chosen set alone.
         overlap: Share of the best rows that the better of the two names.
         chance: The share that a guess names.

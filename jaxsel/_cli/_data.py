@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from ._output import say, show_progress
 from ._parser import Commands, Parser
-
-if TYPE_CHECKING:
-    from jaxsel.data import Info
 
 _DESCRIPTION = """\
 Real data sets for experiments. digits comes with scikit-learn; the others are fetched
@@ -99,7 +95,21 @@ def _list(args: argparse.Namespace) -> None:
 def _info(args: argparse.Namespace) -> None:
     from jaxsel.data import info
 
-    say(*_describe(info(args.name, data_dir=args.data_dir)))
+    known = info(args.name, data_dir=args.data_dir)
+    splits = ", ".join(f"{name} {size}" for name, size in known.splits.items())
+    state = f"in {known.path}, {_megabytes(known.size)}" if known.path else "yes"
+    if not known.prepared:
+        state = f"no: run `jaxsel data prepare {known.name}`"
+    facts = {
+        "name": known.name,
+        "task": known.task,
+        "splits": splits,
+        "licence": known.license,
+        "source": known.source,
+        "to fetch": _megabytes(known.download_size),
+        "prepared": state,
+    }
+    say(*(f"{key + ':':<10}{value}" for key, value in facts.items()))
 
 
 def _prepare(args: argparse.Namespace) -> int:
@@ -129,23 +139,6 @@ def _prepare(args: argparse.Namespace) -> int:
         else:
             say(f"{name} is ready: {done.path or done.source}")
     return 2 if failed else 0
-
-
-def _describe(known: Info) -> list[str]:
-    splits = ", ".join(f"{name} {size}" for name, size in known.splits.items())
-    state = f"in {known.path}, {_megabytes(known.size)}" if known.path else "yes"
-    if not known.prepared:
-        state = f"no: run `jaxsel data prepare {known.name}`"
-    facts = {
-        "name": known.name,
-        "task": known.task,
-        "splits": splits,
-        "licence": known.license,
-        "source": known.source,
-        "to fetch": _megabytes(known.download_size),
-        "prepared": state,
-    }
-    return [f"{key + ':':<10}{value}" for key, value in facts.items()]
 
 
 def _megabytes(size: int) -> str:

@@ -26,7 +26,6 @@ from ._dataset import Dataset as Dataset
 from ._load import load as load
 from ._open_rows import open_rows as open_rows
 from ._prepare import (
-    Info as Info,
     available as available,
     info as info,
     prepare as prepare,

@@ -49,6 +49,7 @@ from ._leakage._quickselect import (
     places as places,
     quickselect as quickselect,
 )
+from ._leakage._recovery import Leakage as Leakage
 from ._manifest import (
     Emulator as Emulator,
     Manifest as Manifest,
