@@ -19,9 +19,17 @@ from ._machine import ROOT
 
 def first_call(name: str, *, quick: bool) -> dict[str, float]:
     """Run a call in a fresh process and return its figures."""
-    command = [sys.executable, "-m", "benchmarks._fresh", name]
+    return in_new_process("benchmarks._fresh", name, *["--quick"] * quick)
+
+
+def in_new_process(module: str, *arguments: str) -> Any:
+    """Run a module without JAX's persistent cache, and return its last line's JSON.
+
+    Raises:
+        RuntimeError: If it fails, with the end of what it wrote.
+    """
     done = subprocess.run(
-        command + ["--quick"] * quick,
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
         capture_output=True,
@@ -29,7 +37,8 @@ def first_call(name: str, *, quick: bool) -> dict[str, float]:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"first call of {name} failed: {done.stderr.strip()[-500:]}")
+        said = done.stderr.strip()[-500:]
+        raise RuntimeError(f"first call of {' '.join(arguments)} failed: {said}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

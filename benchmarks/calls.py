@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._machine import ROOT, describe
+from ._fresh import in_new_process
+from ._machine import describe
 from ._threads import limit
 
 HERE = Path(__file__).parent
@@ -172,17 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fresh(name: str) -> tuple[float, float]:
     """Run a call in a new process, and return CPU seconds of both times."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.calls", "--call", name],
-        cwd=ROOT,
-        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{name} failed: {done.stderr.strip()[-500:]}")
-    first, second = json.loads(done.stdout.splitlines()[-1])
+    first, second = in_new_process("benchmarks.calls", "--call", name)
     return first, second
 
 
