@@ -37,8 +37,8 @@ def in_new_process(module: str, *arguments: str) -> Any:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.strip()[-500:]
-        raise RuntimeError(f"first call of {' '.join(arguments)} failed: {said}")
+        reason = done.stderr.strip()[-500:]
+        raise RuntimeError(f"first call of {' '.join(arguments)} failed: {reason}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
