@@ -78,7 +78,8 @@ def make_parser() -> Parser:
             name, help=command.HELP, description=command.DESCRIPTION
         )
         paper.set_defaults(run=_run)
-        paper.add_argument("--full", action="store_true", help=command.FULL)
+        for flag, text in _flags(command).items():
+            paper.add_argument(f"--{flag}", action="store_true", help=text)
         add_report_options(paper, out=f"repro-{name}", seeds=command.SEEDS)
         paper.set_defaults(out=None, seeds=None)
         if command.SPREAD:
@@ -86,6 +87,11 @@ def make_parser() -> Parser:
         if hasattr(command, "CELL"):
             _add_cell(paper, command)
     return parser
+
+
+def _flags(command: Any) -> dict[str, str]:
+    """Return the flags that a command passes to its experiment, with their help."""
+    return {"full": command.FULL, **getattr(command, "FLAGS", {})}
 
 
 def _add_workers(parser: Parser) -> None:
@@ -137,8 +143,8 @@ class _Lacking(argparse.Action):
 
 def _run(args: argparse.Namespace) -> None:
     command = PAPERS[args.paper]
-    options: dict[str, Any] = {"full": args.full}
-    config: dict[str, Any] = {"paper": args.paper, "full": args.full}
+    options: dict[str, Any] = {flag: getattr(args, flag) for flag in _flags(command)}
+    config: dict[str, Any] = {"paper": args.paper, **options}
     make, lasts, suffix = command.make, command.LASTS, ""
     what = command.HELP
     if args.full:

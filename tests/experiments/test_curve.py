@@ -29,7 +29,7 @@ def invented(n_classes=3, n=9000):
 
 def curve(seeds=3, refused=(), rho=0.4):
     """Invented figures, the same for each size; some ways refused in first seeds."""
-    names = tuple(run.ways(full=False))
+    names = tuple(run.ways(published=False))
     values = np.full((seeds, len(names)), rho) + 0.01 * np.arange(seeds)[:, None]
     for name, count in dict(refused).items():
         values[:count, names.index(name)] = np.nan
@@ -64,7 +64,7 @@ def test_bootstrap_sets_lie_beside_the_pool(largest):
 
 
 def test_ways_are_those_of_the_experiment():
-    few, all_ways = run.ways(full=False), run.ways(full=True)
+    few, all_ways = run.ways(published=False), run.ways(published=True)
     assert {*few} < {*all_ways} == {*run.WAYS}
     known = candidates("text", variants=True)
     published = all_ways["as published"]
@@ -112,7 +112,7 @@ def test_claims_are_of_each_head_and_size():
     }
     assert [c.verdict for c in by[run.WAYS["refitted"].says]] == [OPEN] * 6
     sub_model = by[run.WAYS["sub-model"].says]
-    assert [c.verdict for c in sub_model] == [f"{UNTESTED}, because it takes --full"]
+    assert [c.verdict for c in sub_model] == [f"{UNTESTED}, because it takes --published"]
     assert ", Holm of 35" in leads[0].test  # 5 ways, 2 heads, 3 sizes; 2 and 3 more
     (built,) = [some for text, some in rows.items() if "began as one" in text]
     assert [(c.verdict, c.measured[:5]) for c in built] == [(HOLDS, "+0.20")] * 3
@@ -139,7 +139,11 @@ def test_the_command_writes_a_report(tmp_path, monkeypatch, capsys):
         "Rank correlation with the target, Tweets, 2 seeds" in capsys.readouterr().out
     )
     facts = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert facts["config"] == {"paper": "selectformer-curve", "full": False}
+    assert facts["config"] == {
+        "paper": "selectformer-curve",
+        "full": False,
+        "published": False,
+    }
     assert command.SEEDS == 1
 
 
@@ -159,9 +163,10 @@ def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
     reader = lambda progress: read.append(1) or source
     monkeypatch.setattr(sources, "SOURCES", {"tweets": reader})
     monkeypatch.setattr(run, "QUICK", (40,))
+    monkeypatch.setattr(run, "SIZES", (40,))
     monkeypatch.setattr(targets, "TUNING", Training(1, 16, 1e-3))
     monkeypatch.setattr(Candidate, "tries", few_tries)
-    known = run.ways(full=False)
+    known = run.ways(published=False)
     shape = dataclasses.replace(known["paper"].spec, layers=1, heads=1, hidden=2)
     small = {
         name: dataclasses.replace(
@@ -173,7 +178,7 @@ def test_a_curve_of_invented_texts(tmp_path, monkeypatch):
     }
     sub_model = dataclasses.replace(small["paper"], backbone=True, source="gaussian")
     small = {**small, "as published": sub_model}
-    monkeypatch.setattr(run, "ways", lambda full: small)
+    monkeypatch.setattr(run, "ways", lambda published: small)
     found = run.run_curve(tmp_path / "runs", seeds=(0,))
     assert {*found.cells} == {(h, s) for h in run.HEADS for s in (40,)}
     for cell in found.cells.values():

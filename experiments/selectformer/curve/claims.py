@@ -32,7 +32,7 @@ CLAIMS: Mapping[str, Stated] = {
         name: _ours(
             f"Above the paper's last phase: {way.says}",
             "less the paper's last phase's",
-            "it takes --full" if way.full else "",
+            "it takes --published" if way.published else "",
         )
         for name, way in WAYS.items()
         if name != PAPER

@@ -57,12 +57,12 @@ class Way(NamedTuple):
     Attributes:
         says: Description, for a reader.
         candidate: Its name among `candidates`.
-        full: Whether only the full run has it.
+        published: Whether it is run only on request: it takes an hour for each seed.
     """
 
     says: str
     candidate: str
-    full: bool = False
+    published: bool = False
 
 
 WAYS = {
@@ -125,6 +125,7 @@ def run_curve(
     *,
     seeds: Sequence[int] = (0,),
     full: bool = False,
+    published: bool = False,
     progress: bool = False,
     workers: Workers | None = None,
 ) -> Curve:
@@ -136,7 +137,8 @@ def run_curve(
     Args:
         folder: Where those files are, or will be.
         seeds: Each deals the samples, and draws all else, anew.
-        full: Whether all sizes and ways are run.
+        full: Run all sizes.
+        published: Run the paper's sub-model and its number of Gaussian samples too.
         progress: Show a progress bar.
         workers: Where they run; on threads of this process if None.
 
@@ -146,11 +148,11 @@ def run_curve(
     """
     if not len(seeds) or HELD_OUT in seeds:
         raise ValueError(f"seeds must hold one at least, and not {HELD_OUT}: {seeds}")
-    sizes, followed = SIZES if full else QUICK, ways(full=full)
+    sizes, followed = SIZES if full else QUICK, ways(published=published)
 
     def file(cell: str, seed: int, stem: str = "curve") -> tuple[Path, dict[str, Any]]:
         return Path(folder) / f"{stem}-{cell}-{seed}.npz", {
-            "pool": [POOL, MOST, sources.KEPT, sources.TEST, max(sizes), OWN],
+            "pool": [POOL, MOST, sources.KEPT, sources.TEST, SIZES[-1], OWN],
             "tries": {
                 k: [repr(setting) for setting in c.tries()] for k, c in followed.items()
             },
@@ -163,14 +165,14 @@ def run_curve(
 
     options: dict[str, Any] = {"progress": progress, "workers": workers}
     searched = each_seed(
-        Work(_jobs, (full, progress, None)),
+        Work(_jobs, (sizes, published, progress, None)),
         [HELD_OUT],
         lambda cell, seed: file(cell, seed, "curve-settings"),
         label="Settings",
         **options,
     )
     judged = {cell: results[0]["judged"] for cell, results in searched.items()}
-    work = Work(_jobs, (full, progress, judged))
+    work = Work(_jobs, (sizes, published, progress, judged))
     runs = each_seed(work, seeds, file, label="Curve", **options)
     cells = {
         (head, size): Cell(**stacked(runs[_cell(head, size)]))
@@ -182,12 +184,14 @@ def run_curve(
     )
 
 
-def ways(*, full: bool) -> dict[str, Candidate]:
+def ways(*, published: bool) -> dict[str, Candidate]:
     """Return the candidates to follow, by name."""
     kind = sources.kind(POOL)
     known = candidates(kind) | candidates(kind, variants=True)
     return {
-        name: known[way.candidate] for name, way in WAYS.items() if full or not way.full
+        name: known[way.candidate]
+        for name, way in WAYS.items()
+        if published or not way.published
     }
 
 
@@ -196,15 +200,17 @@ def _cell(head: str, size: int) -> str:
 
 
 def _jobs(
-    full: bool, progress: bool, judged: Mapping[str, np.ndarray] | None
+    sizes: Sequence[int],
+    published: bool,
+    progress: bool,
+    judged: Mapping[str, np.ndarray] | None,
 ) -> dict[str, Job]:
     """Map each cell to its run for a seed, or to the judge of its settings."""
-    source, followed = sources.SOURCES[POOL](progress), ways(full=full)
-    sizes = SIZES if full else QUICK
+    source, followed = sources.SOURCES[POOL](progress), ways(published=published)
 
     def job(head: str, size: int) -> Job:
         def run(seed: int) -> Mapping[str, Any]:
-            maker = make(source, size, max(sizes), head, seed)
+            maker = make(source, size, head, seed)
             if judged is None:
                 return {"judged": judge_tries(maker, followed)}
             return trial(maker, followed, judged[_cell(head, size)])
@@ -214,17 +220,17 @@ def _jobs(
     return {_cell(head, size): job(head, size) for head in HEADS for size in sizes}
 
 
-def make(source: Encoded, size: int, largest: int, head: str, seed: int) -> Maker:
+def make(source: Encoded, size: int, head: str, seed: int) -> Maker:
     """Deal a pool, buy labels, and fine-tune the target on them.
 
     Args:
         source: Where the samples are from.
         size: Labels to buy.
-        largest: Labels of the largest bootstrap set of the seed.
         head: One of `HEADS`.
         seed: Deals the samples, and draws all else.
     """
     key = jax.random.key(seed)
+    largest = SIZES[-1]
     pool = deal_beside(source, jax.random.fold_in(key, 0), largest)
     first, unlabelled = pool.own[:size], pool.own[largest:]
     tune_key, make_key = (jax.random.fold_in(key, 1 + i) for i in range(2))
