@@ -185,8 +185,8 @@ def at_once(
 ) -> Iterator[_R]:
     """Apply `run` to items on a pool of threads, and yield the results in order.
 
-    Small trainings, and compiling them, keep one core busy each; so NumPy gets one
-    thread. After an error no further item is begun.
+    Small trainings, and compiling them, keep one core busy each; so NumPy and SciPy get
+    one thread. After an error no further item is begun.
 
     Args:
         run: Function of one item.
@@ -325,6 +325,8 @@ def _mappings() -> int:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
+    # The BLAS of XLA's decompositions, which it would load after the limit.
+    import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._devices.platform import one_thread
 from jaxsel._devices.typed import tree_map
 from jaxsel._inputs.chunk import chunk_slices, take_rows
 
@@ -72,8 +73,9 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
 
     prior = _prior(model, mixtures)
     slope = _slope(model, mixtures, metrics, prior)
-    scales, weights = _draws(slope, _modes(slope, prior), prior)
-    errors, variances = _left_outs(model, mixtures, metrics, scales)
+    with one_thread():
+        scales, weights = _draws(slope, _modes(slope, prior), prior)
+        errors, variances = _left_outs(model, mixtures, metrics, scales)
     error = weights @ errors
     variance = weights @ (variances + (errors - error) ** 2)
     freedom = max(2, len(metrics) - mixtures.shape[1] - 1)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._devices.platform import one_thread
 from jaxsel._inputs.checks import check_choice, check_count
 
 from ._mixture_best import NORMAL_95, BestMixture, Problem, find_best, next_mixtures
@@ -132,7 +133,8 @@ class MixtureResponse:
         Returns:
             The mixture with intervals, and the domains that could be at zero.
         """
-        best = find_best(self._problem, self._rng(key))
+        with one_thread():
+            best = find_best(self._problem, self._rng(key))
         low, high = best.interval
         metric = self._sign * best.metric
         ends = (low, high) if self.goal == "min" else (-high, -low)
@@ -178,7 +180,8 @@ class MixtureResponse:
         check_count("count", count)
         check_choice("method", method, ("expected_improvement", "variance"))
         improve = method == "expected_improvement"
-        return next_mixtures(self._problem, count, self._rng(key), improve)
+        with one_thread():
+            return next_mixtures(self._problem, count, self._rng(key), improve)
 
     def plot(
         self, *, ax: Sequence[matplotlib.axes.Axes] | None = None
