@@ -52,6 +52,9 @@ repro-filter: $(STAMPS)/run ## Filtering by loss across clients; FULL=1: CNNs to
 	$(BIN)/python -m experiments filter --force $(if $(FULL),--full)
 
 test: export PYTHONDONTWRITEBYTECODE =
+# Tests fill all cores, and threads of a BLAS, which wait for each other, take as many.
+test: export OPENBLAS_NUM_THREADS = 1
+test: export OMP_NUM_THREADS = 1
 test: $(STAMPS)/test ## Install everything and run the tests; SLOW=1: all; SLOW=4: a fourth of the slow
 	$(BIN)/python -m pytest -n auto --dist loadfile $(if $(SLOW),--one-in $(SLOW),-m "not slow and not left_out")
 

@@ -42,7 +42,7 @@ def on_platform(cpu: Callable[..., _T], other: Callable[..., _T], *operands: Any
     return lax.platform_dependent(*operands, cpu=cpu, default=other)
 
 
-class _OneThread:
+class _OneThread(contextlib.ContextDecorator):
     """Context that keeps BLAS at one thread from the first entry to the last exit.
 
     Limits hold for the whole process: if each context restored its own, two that
@@ -57,7 +57,7 @@ class _OneThread:
         with self.lock:
             if not self.inside:
                 blas = _blas(len(sys.modules))
-                self.limit = blas and blas.limit(limits=1, user_api="blas")
+                self.limit = blas.limit(limits=1, user_api="blas")
             self.inside += 1
 
     def __exit__(self, *error: object) -> None:
@@ -68,22 +68,31 @@ class _OneThread:
 
 
 _ONE_THREAD = _OneThread()
+_SMALL = 1 << 20  # numbers in a table up to which threads cost more than they save
 
 
-def one_thread() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which BLAS does not split small matrices among threads.
+def one_thread() -> _OneThread:
+    """Return a context, or a decorator, that keeps BLAS from splitting small matrices.
 
     Threads wait for each other: on a busy machine decompositions take 20 times as long.
     """
     return _ONE_THREAD
 
 
+def one_thread_if_small(x: Any) -> contextlib.AbstractContextManager[None]:
+    """Return the context of `one_thread` for a table of up to 2²⁰ numbers.
+
+    Wait for JAX's results within it: their decompositions are SciPy's on CPUs.
+    """
+    return one_thread() if x.size <= _SMALL else contextlib.nullcontext()
+
+
 @functools.lru_cache(1)  # a search among the loaded libraries takes 4 ms
 def _blas(modules: int) -> Any:
     """Return a controller of the loaded BLAS libraries; cached per module count."""
+    # XLA would load it with the first decomposition, after the limit.
+    import scipy.linalg  # noqa: F401
+    import threadpoolctl
+
     del modules
-    try:
-        import threadpoolctl
-    except ImportError:  # it comes with scikit-learn
-        return None
     return threadpoolctl.ThreadpoolController()

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel._devices.typed import fori_loop, jit
 from jaxsel._inputs.checks import caller_level
 from jaxsel.value import LogisticRegression, fit_softmax
@@ -49,13 +50,15 @@ def logistic_folds(
     if n_classes == 2 and few and _both_everywhere(codes, fold):
         trains = fold[None] != np.arange(int(fold.max()) + 1)[:, None]
         y, w = codes.astype(np.float32), trains.astype(np.float32)
-        probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
-        warn_unconverged(converged)
+        with one_thread_if_small(x):
+            probs, converged = _two(x, y, w, np.float32(learner.l2), tol=learner.tol)
+            warn_unconverged(converged)
         return np.asarray(probs)
     centred = x - x.mean(axis=0, dtype=np.float64)
-    samples = _Samples.of(centred, codes, n_classes, fold)
-    fit = samples.fit(learner.l2, _COARSER * learner.tol)
-    warn_unconverged(fit.converged)
+    with one_thread_if_small(x):
+        samples = _Samples.of(centred, codes, n_classes, fold)
+        fit = samples.fit(learner.l2, _COARSER * learner.tol)
+        warn_unconverged(fit.converged)
     log_probs = np.asarray(fit.log_probs)
     return np.where(log_probs > LEAST, np.exp(log_probs), 0)
 
@@ -116,10 +119,12 @@ def tuned_logistic(
     # One scale for all columns, to keep their relative variances.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     fits = None
-    if n_classes == 2 and flat.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
-        fits = _fit_two(centred, codes, fold)
-    if fits is None:
-        fits = _fit_many(centred, codes, n_classes, fold)
+    few = n_classes == 2 and flat.shape[1] < _EXPLICIT
+    with one_thread_if_small(centred):
+        if few and _both_everywhere(codes, fold):
+            fits = _fit_two(centred, codes, fold)
+        if fits is None:
+            fits = _fit_many(centred, codes, n_classes, fold)
     best, losses = fits
     penalties = (scale * np.array(GRID)).tolist()
     l2 = penalties[int(np.argmin(losses))]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg, special
 
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel._inputs.alignment import align, row_index
 from jaxsel._inputs.checks import check_features, check_positive
 from jaxsel._inputs.scale import mean_and_scale
@@ -82,9 +83,10 @@ def influence(
     )
     mean, scale = mean_and_scale(x)
     x, x_val = _with_ones((x - mean) / scale), _with_ones((x_val - mean) / scale)
-    fitted = _Fitted(x, codes, data.n_classes, l2 / scale**2)
-    right = fitted.solve(fitted.gradients(x, codes).T)
-    rows = fitted.gradients(x_val, codes_val) @ right
+    with one_thread_if_small(x):
+        fitted = _Fitted(x, codes, data.n_classes, l2 / scale**2)
+        right = fitted.solve(fitted.gradients(x, codes).T)
+        rows = fitted.gradients(x_val, codes_val) @ right
     mean = rows.mean(0)
     return Values(
         values=jnp.asarray(mean, jnp.float32),

@@ -57,6 +57,7 @@ class _Prior(NamedTuple):
     width: np.ndarray
 
 
+@one_thread()
 def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
     """Draw scales by their restricted likelihood and weak priors.
 
@@ -73,9 +74,8 @@ def fit(model: MixtureModel, mixtures: np.ndarray, metrics: np.ndarray) -> Fit:
 
     prior = _prior(model, mixtures)
     slope = _slope(model, mixtures, metrics, prior)
-    with one_thread():
-        scales, weights = _draws(slope, _modes(slope, prior), prior)
-        errors, variances = _left_outs(model, mixtures, metrics, scales)
+    scales, weights = _draws(slope, _modes(slope, prior), prior)
+    errors, variances = _left_outs(model, mixtures, metrics, scales)
     error = weights @ errors
     variance = weights @ (variances + (errors - error) ** 2)
     freedom = max(2, len(metrics) - mixtures.shape[1] - 1)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._devices.mesh import along, gather, n_shards, replicate, shard
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel._devices.typed import clone_key, jit
 from jaxsel._inputs.alignment import row_index
 from jaxsel._inputs.labels import as_labels
@@ -150,8 +151,9 @@ class _Bags:
             outside &= ~failed[:, None]
         else:
             bags = shard(bags, self.mesh)
-            scores, trained = _compiled(self.learner, self.data, bags, key)
-            scores, failed = gather([scores, trained.failed])
+            with one_thread_if_small(self.data.x):
+                scores, trained = _compiled(self.learner, self.data, bags, key)
+                scores, failed = gather([scores, trained.failed])
             if trained.converged is None:
                 self.failures.add(failed, [NOT_NUMBERS] * len(failed))
             self.failures.add_models(trained)
@@ -171,7 +173,8 @@ class _Bags:
             params = self.learner.fit(self.data, bag, clone_key(self._own))
             return self.learner.predict(params, self.data.x)
 
-        _, seconds = timed(train_one)
+        with one_thread_if_small(self.data.x):
+            _, seconds = timed(train_one)
         return paced_rows(self.rows, seconds, host_workers(self.learner) or 1)
 
     def _on_host(self, bags: np.ndarray, key: jax.Array) -> tuple[Any, np.ndarray]:

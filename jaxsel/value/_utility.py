@@ -15,6 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Float32, Key, Shaped
 
 from jaxsel._devices.mesh import AXIS, gather
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel._devices.typed import lax_map, tree_map
 from jaxsel._inputs.alignment import row_index
 from jaxsel._inputs.checks import check_count
@@ -297,20 +298,19 @@ class ModelUtility:
             raise ValueError(f"masks must have shape [B, {self.n}], got {masks.shape}")
         if self.learner.host:
             return self._on_host(np.asarray(masks), key), None
-        sharding = None
-        if isinstance(masks, jax.Array) and not isinstance(masks, Tracer):
-            sharding = masks.sharding
-        mesh = sharding.mesh if isinstance(sharding, jax.NamedSharding) else None
+        at = None if isinstance(masks, Tracer) else getattr(masks, "sharding", None)
+        mesh = at.mesh if isinstance(at, jax.NamedSharding) else None
         kernel = _kernel(self.learner, self.metric, mesh)
         shared = self.data, self.x_val, self.y_val, key, np.float32(self.empty)
-        utilities, params = kernel(masks, start if self.learner.warm else None, *shared)
+        start = start if self.learner.warm else None
+        with one_thread_if_small(self.data.x):
+            utilities, params = jax.block_until_ready(kernel(masks, start, *shared))
         if getattr(params, "converged", None) is not None:
             return utilities, params  # its failures are counted by `add_models`
         failed = jnp.isnan(utilities)
-        settled = jnp.where(failed, jnp.float32(self.default_score), utilities)
+        settled = jnp.where(failed, np.float32(self.default_score), utilities)
         if not isinstance(utilities, Tracer):
-            known = np.asarray(gather(failed))
-            if not known.any():
+            if not (known := np.asarray(gather(failed))).any():
                 self.failures.add(known, [])
                 return utilities, params
             held = gather([masks])[0] if isinstance(masks, jax.Array) else masks

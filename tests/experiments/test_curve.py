@@ -112,7 +112,8 @@ def test_claims_are_of_each_head_and_size():
     }
     assert [c.verdict for c in by[run.WAYS["refitted"].says]] == [OPEN] * 6
     sub_model = by[run.WAYS["sub-model"].says]
-    assert [c.verdict for c in sub_model] == [f"{UNTESTED}, because it takes --published"]
+    verdict = f"{UNTESTED}, because it takes --published"
+    assert [c.verdict for c in sub_model] == [verdict]
     assert ", Holm of 35" in leads[0].test  # 5 ways, 2 heads, 3 sizes; 2 and 3 more
     (built,) = [some for text, some in rows.items() if "began as one" in text]
     assert [(c.verdict, c.measured[:5]) for c in built] == [(HOLDS, "+0.20")] * 3

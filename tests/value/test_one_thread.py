@@ -1,13 +1,14 @@
 """Threads of BLAS while small tables are fitted on the host."""
 
+import jax
 import numpy as np
 import pytest
 import threadpoolctl
 from sklearn.linear_model import LogisticRegression
 
-from jaxsel import value
+from jaxsel import find_label_errors, market, value
+from jaxsel._devices import platform
 from jaxsel._devices.platform import one_thread
-from jaxsel.value._learners import _sklearn
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 3)), np.arange(40) % 2
@@ -38,7 +39,7 @@ class Watched(LogisticRegression):
 @pytest.mark.parametrize("small", [True, False])
 def test_small_tables_are_fitted_by_one_thread(small, monkeypatch):
     if not small:
-        monkeypatch.setattr(_sklearn, "_SMALL", X.size - 1)
+        monkeypatch.setattr(platform, "_SMALL", X.size - 1)
     monkeypatch.setattr(Watched, "seen", [])
     with threadpoolctl.threadpool_limits(2, "blas"):
         utility = value.ModelUtility(Watched(), X, Y, X, Y)
@@ -56,3 +57,29 @@ def test_threads_that_overlap_leave_no_limit():
         assert set(threads()) == {1}
         second.__exit__(None, None, None)
         assert set(threads()) == {2}
+
+
+def _calls():
+    key = jax.random.key(0)
+    logistic = value.LogisticRegression()
+    vectors, targets = RNG.normal(size=(4, 3)), RNG.normal(size=(2, 3))
+    utility = value.ModelUtility(logistic, X, Y, X, Y)
+    few = value.MaxSamples(2)
+    return {
+        "utility": lambda: utility.evaluate(MASKS),
+        "influence": lambda: value.influence(X, Y, X, Y),
+        "data_oob": lambda: value.data_oob(logistic, X, Y, key=key, stop=few),
+        "find_label_errors": lambda: find_label_errors(X, Y),
+        "value_datasets": lambda: market.value_datasets(vectors, targets),
+    }
+
+
+@pytest.mark.parametrize("name", _calls())
+def test_small_decompositions_have_one_thread(name, monkeypatch):
+    entered = []
+    enter = platform._OneThread.__enter__
+    monkeypatch.setattr(
+        platform._OneThread, "__enter__", lambda self: entered.append(enter(self))
+    )
+    _calls()[name]()
+    assert entered

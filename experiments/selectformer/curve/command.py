@@ -23,9 +23,7 @@ LASTS_FULL = "an hour for two seeds on two cores"
 SPREAD = True
 
 
-def make(
-    folder: Path, *, seeds: Sequence[int], **options: Any
-) -> tuple[Report, str]:
+def make(folder: Path, *, seeds: Sequence[int], **options: Any) -> tuple[Report, str]:
     """Run the experiment and return its report, and a summary."""
     from .chapter import curve_chapter, summary
     from .run import run_curve

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsel._devices.platform import one_thread
+
 from ._subsets import match_masks, match_subsets
 
 Constraint = Literal["nonnegative", "simplex"]
@@ -88,6 +90,7 @@ class Game:
         error = unit * (1 / np.where(match > 0, match, 1) - 1)
         return np.where(match > 0, 1 - error / self.length, 0)
 
+    @one_thread()
     def table(self, *, with_weights: bool = False) -> Table:
         """Match the target on every subset of at most 20 owners."""
         gram, inner, _ = self._least_squares
@@ -98,6 +101,7 @@ class Game:
             arrays = np.asarray(match), np.asarray(support), np.asarray(weights)
         return Table(self._utility(arrays[0]), *arrays[1:])
 
+    @one_thread()
     def match(self, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return utilities `[s]` and weights `[s, n]` of some sets `[s, n]`."""
         count = len(masks)
@@ -112,6 +116,7 @@ class Game:
             match, weights = np.asarray(match)[:count], np.asarray(weights)[:count]
         return self._utility(match), _scaled(weights, self.constraint)
 
+    @one_thread()
     def fits(self, table: Table) -> np.ndarray:
         """Return the Shapley values of all weights, `[n, n]`.
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
+from jaxsel._devices.platform import one_thread
 from jaxsel._inputs.show import brief
 
 from ._arrays import to_single as to
@@ -62,6 +63,7 @@ class Curvature(NamedTuple):
         return apply
 
 
+@one_thread()
 def curvature(x: np.ndarray, onehot: np.ndarray, l2: float) -> Curvature:
     """Return the curvature near the optimum on all data, by subspace iteration.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import inspect
@@ -11,10 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from jaxsel._devices.platform import one_thread
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel.value._examples import Examples
-
-_SMALL = 1 << 20  # numbers in a table up to which threads cost more than they save
 
 
 @dataclasses.dataclass
@@ -146,7 +143,7 @@ class SklearnLearner:
         shared = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
         warm = self.n_jobs == 1 and self.estimator.get_params().get("warm_start")
         begun = _Begun() if warm is True else None
-        with _threads(x):
+        with one_thread_if_small(x):
             models = in_parallel(self.n_jobs, _fit, weights, begun, *shared)
         return SklearnModels(models, data.n_classes)
 
@@ -158,15 +155,11 @@ class SklearnLearner:
         """
         x = np.array(x)  # a copy, since torch wants what it may write to
         shared = x, params.classes, self.catch_errors
-        with _threads(x):
+        with one_thread_if_small(x):
             results = in_parallel(self.n_jobs, _predict, params.models, *shared)
         for model, (_, error) in zip(params.models, results, strict=True):
             model.error = model.error or error
         return np.stack([scores for scores, _ in results])
-
-
-def _threads(x: np.ndarray) -> contextlib.AbstractContextManager[Any]:
-    return one_thread() if x.size <= _SMALL else contextlib.nullcontext()
 
 
 def in_parallel(
