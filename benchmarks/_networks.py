@@ -30,6 +30,7 @@ class Setup(NamedTuple):
         solver: Of `network_influence` and `source`; None leaves the choice to them.
         peers: Whether dattri is measured, too.
         chunk_size: Subsets trained together.
+        texts: Loads the samples' texts and the targets', if they are texts.
     """
 
     load: Callable[[], Data]
@@ -41,6 +42,7 @@ class Setup(NamedTuple):
     solver: str | None = None
     peers: bool = False
     chunk_size: int = 5
+    texts: Callable[[], tuple[list[str], list[str]]] | None = None
 
 
 def perceptron(*sizes: int) -> Any:
@@ -110,6 +112,34 @@ def mnist() -> Data:
     return Data(*arrays)
 
 
+def last_inputs(params: Any, apply: Any, x: jax.Array) -> jax.Array:
+    """Compute the inputs of the last layer: outputs with the identity in its place."""
+    last = params["out"] if isinstance(params, dict) else params[-1]
+    identity = jnp.eye(len(last), len(last) - 1)
+    if isinstance(params, dict):
+        return apply({**params, "out": identity}, x)
+    return apply([*params[:-1], identity], x)
+
+
+def bm25(texts: list[str], targets: list[str]) -> np.ndarray:
+    """Score texts for each target as a query, `[t, n]`."""
+    import bm25s
+
+    def words(of: list[str]) -> Any:
+        return bm25s.tokenize(of, stopwords="en", return_ids=False, show_progress=False)
+
+    index = bm25s.BM25()
+    index.index(words(texts), show_progress=False)
+    return np.stack([index.get_scores(query) for query in words(targets)])
+
+
+def post_texts() -> tuple[list[str], list[str]]:
+    """Load the texts of posts and targets."""
+    part = data.load("newsgroups", split=f"train[:{POSTS + TARGETS}]")
+    texts = [str(text) for text in part.x]
+    return texts[:POSTS], texts[POSTS:]
+
+
 def posts() -> Data:
     """Load posts and targets, as features of length 1."""
     part = data.load("newsgroups", split=f"train[:{POSTS + TARGETS}]")
@@ -146,5 +176,10 @@ SETUPS = {
         solver="ekfac",
     ),
     "cnn": Setup(digits, _recipe(cnn(), 0.1, 0.9, 30, 50), peers=True),
-    "head": Setup(posts, _recipe(perceptron(384, 20), 0.5, 0.9, 30, 50), peers=True),
+    "head": Setup(
+        posts,
+        _recipe(perceptron(384, 20), 0.5, 0.9, 30, 50),
+        peers=True,
+        texts=post_texts,
+    ),
 }

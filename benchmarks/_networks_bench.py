@@ -18,8 +18,8 @@ from jaxsel.attribute._damping import default_damping
 from jaxsel.attribute._networks import trained_networks
 
 from . import _dattri as peer
-from ._networks import SETUPS
-from .attribute import called, cosine, subsets
+from ._networks import SETUPS, bm25, last_inputs
+from .attribute import Data, called, cosine, subsets
 
 CHOICE, KEY = 100, jax.random.key
 FACTORS = 0.1, 0.3, 1.0, 3.0, 10.0
@@ -86,11 +86,16 @@ class Bench:
         return tasks.SubsetRuns.load(path)
 
     @functools.cached_property
+    def trained(self) -> Any:
+        """Parameters of run 0."""
+        recipe, samples = self.setup.recipe, self.setup.recipe.check(*self.data)
+        return recipe.train(jax.random.fold_in(KEY(0), 0), samples.x, samples.y)
+
+    @functools.cached_property
     def accuracy(self) -> float:
         """The accuracy of run 0."""
         recipe, samples = self.setup.recipe, self.setup.recipe.check(*self.data)
-        params = recipe.train(jax.random.fold_in(KEY(0), 0), samples.x, samples.y)
-        right = recipe.apply(params, samples.x_val).argmax(1) == samples.y_val
+        right = recipe.apply(self.trained, samples.x_val).argmax(1) == samples.y_val
         return float(right.mean())
 
     def keep(self, name: str, result: Any) -> None:
@@ -157,11 +162,7 @@ class Bench:
             self._own("source", solver="ekfac", **log_odds),
         ]
         return [
-            self._fixed("cosine, minus for other labels", lambda: cosine(self.data)),
-            self._fixed(
-                f"`knn_shapley(k={self.setup.k})`",
-                lambda: jaxsel.knn_shapley(*self.data, k=self.setup.k, reduce=None),
-            ),
+            *self._baselines(),
             self._own("network_tracin", checkpoints=1),
             self._own("network_tracin", checkpoints=1, normalise=True),
             self._own("network_tracin", seeds=10),
@@ -172,6 +173,41 @@ class Bench:
             self._own("trak", TRAK_DAMPINGS, **halves),
             *(self._peers(influence) if self.setup.peers else []),
         ]
+
+    def _baselines(self) -> list[Entry]:
+        """Return methods that do not differentiate the network."""
+        knn = f"`knn_shapley(k={self.setup.k})`"
+        entries = [
+            self._fixed("random", self._random),
+            self._fixed("cosine, minus for other labels", lambda: cosine(self.data)),
+            self._fixed(knn, lambda: self._knn(self.data)),
+        ]
+        if len(jax.tree.leaves(self.trained)) > 1:
+            name = f"{knn} of the last layer's inputs"
+            entries.append(self._fixed(name, lambda: self._knn(self._inner())))
+        if self.setup.texts is not None:
+            entries.append(self._fixed("BM25, minus for other labels", self._bm25))
+        return entries
+
+    def _random(self) -> np.ndarray:
+        shape = len(self.data.x_val), self.n
+        return np.random.default_rng(0).normal(size=shape)
+
+    def _knn(self, samples: Data) -> Any:
+        return jaxsel.knn_shapley(*samples, k=self.setup.k, reduce=None)
+
+    def _inner(self) -> Data:
+        apply = self.setup.recipe.apply
+        x, x_val = (
+            np.asarray(last_inputs(self.trained, apply, jax.numpy.asarray(x)))
+            for x in (self.data.x, self.data.x_val)
+        )
+        return self.data._replace(x=x, x_val=x_val)
+
+    def _bm25(self) -> np.ndarray:
+        assert self.setup.texts is not None
+        scores = bm25(*self.setup.texts())
+        return scores * np.where(self.data.y == self.data.y_val[:, None], 1, -1)
 
     def _fixed(self, name: str, scores: Callable[[], Any]) -> Entry:
         return Entry(name, lambda key, damping: scores())

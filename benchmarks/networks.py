@@ -15,6 +15,9 @@ weights and are trained by SGD:
 - "Head" classifies 20 newsgroups by a dense layer on MiniLM's features of length 1: 600
   posts and 100 targets, rate .5, momentum .9, batches of 50, 30 epochs.
 
+BM25 is that of bm25s, with English stop words left out. The inputs of the last layer
+are those of run 0's network.
+
 dattri 0.3.0 gets the networks that ours are trained to, and the same truth. A chosen
 damping is the best of a grid on 100 other halves, `default_rng(20000 + i)`, with other
 networks: for influence, ours and dattri's, .1 to 10 times our default, and for dattri

@@ -39,3 +39,27 @@ def test_verdicts_take_the_larger_errors_of_both():
     assert line.endswith("reached")
     (line,) = networks.verdicts(0.7, results, ["ours", "a"], [])
     assert line == "ours 0.600, must be ≥ 0.7: missed"
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [(_networks.cnn(), 64), (_networks.perceptron(5, 4, 10), 5)],
+)
+def test_inputs_of_the_last_layer(model, inputs):
+    x = np.random.default_rng(0).normal(size=(6, inputs)).astype(np.float32)
+    init, apply = model
+    params = init(jax.random.key(0), x)
+    hidden = _networks.last_inputs(params, apply, x)
+    last = params["out"] if isinstance(params, dict) else params[-1]
+    assert hidden.shape == (6, len(last) - 1)
+    outputs = hidden @ last[:-1] + last[-1]
+    np.testing.assert_allclose(outputs, apply(params, x), rtol=1e-5, atol=1e-6)
+
+
+def test_bm25_prefers_rare_words_in_common():
+    pytest.importorskip("bm25s")
+    texts = ["the engine and the orbit", "an orbit", "engines of hockey", "orbit orbit"]
+    scores = _networks.bm25(texts, ["A hockey game in orbit", "nothing"])
+    assert scores.shape == (2, 4)
+    assert scores[0].argmax() == 2
+    assert (scores[1] == 0).all()
