@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._checks import recorded
-from ._output import Record, check_outputs, fingerprint, publish, say, say_checks
-from ._parser import Commands, Parser, add_force
-from ._value import PICTURES
+from ._output import (
+    PICTURES,
+    TABLE,
+    Record,
+    check_ending,
+    check_outputs,
+    fingerprint,
+    publish,
+    say,
+    say_checks,
+)
+from ._parser import Commands, Parser, add_table_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,22 +82,13 @@ def add(actions: Commands[Parser]) -> None:
         metavar="N",
         help="of draws, which more than 20 owners need (default: 0)",
     )
-    parser.add_argument(
-        "--out", metavar="OUT.csv", required=True, help="the table of owners"
-    )
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw the values: .png, .svg or .pdf"
-    )
-    add_force(parser)
+    add_table_out(parser, "owners", plot="values")
 
 
 def run(args: argparse.Namespace) -> None:
     started = time.perf_counter()
-    out, plot = Path(args.out), None if args.plot is None else Path(args.plot)
-    if out.suffix != ".csv":
-        raise ValueError(f"--out must end in .csv, got {args.out!r}")
-    if plot is not None and plot.suffix not in PICTURES:
-        raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {args.plot!r}")
+    check_ending("--out", args.out, TABLE)
+    out, plot = Path(args.out), check_ending("--plot", args.plot, PICTURES)
     sources = [args.target, *args.owners]
     sources += [name for name in (args.offers, args.curvature) if name is not None]
     paths = [*([] if plot is None else [plot]), out.with_suffix(".json"), out]

@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ._checks import recorded
-from ._output import Record, check_outputs, fingerprint, publish, say, say_checks
-from ._parser import Commands, Parser, add_force
+from ._output import (
+    TABLE,
+    Record,
+    check_ending,
+    check_outputs,
+    fingerprint,
+    publish,
+    say,
+    say_checks,
+)
+from ._parser import Commands, Parser, add_table_out
 
 _DESCRIPTION = """\
 Divide the score of each query's best document among all documents that could have
@@ -50,17 +59,13 @@ def add(actions: Commands[Parser]) -> None:
     parser.add_argument(
         "--by-owner", action="store_true", help="value owners instead of documents"
     )
-    parser.add_argument(
-        "--out", metavar="OUT.csv", required=True, help="the table of values"
-    )
-    add_force(parser)
+    add_table_out(parser, "values")
 
 
 def run(args: argparse.Namespace) -> None:
     started = time.perf_counter()
+    check_ending("--out", args.out, TABLE)
     out = Path(args.out)
-    if out.suffix != ".csv":
-        raise ValueError(f"--out must end in .csv, got {args.out!r}")
     paths = [out.with_suffix(".json"), out]
     check_outputs(paths, inputs=[args.table], force=args.force)
     from jaxsel.value import max_shapley

@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._checks import recorded
-from ._output import Record, check_outputs, fingerprint, publish, say, say_checks
-from ._parser import Commands, Parser, add_force
-from ._value import PICTURES
+from ._output import (
+    PICTURES,
+    TABLE,
+    Record,
+    check_ending,
+    check_outputs,
+    fingerprint,
+    publish,
+    say,
+    say_checks,
+)
+from ._parser import Commands, Parser, add_table_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,26 +99,18 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument(
         "--next-out", metavar="NEXT.csv", help="write the proposed mixtures"
     )
-    parser.add_argument(
-        "--out", metavar="OUT.csv", required=True, help="the table of domains"
-    )
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw the response: .png, .svg or .pdf"
-    )
-    add_force(parser)
+    add_table_out(parser, "domains", plot="response")
 
 
 def run(args: argparse.Namespace) -> None:
     started = time.perf_counter()
-    for option, name in (("--out", args.out), ("--next-out", args.next_out)):
-        if name is not None and Path(name).suffix != ".csv":
-            raise ValueError(f"{option} must end in .csv, got {name!r}")
-    if args.plot is not None and Path(args.plot).suffix not in PICTURES:
-        raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {args.plot!r}")
+    check_ending("--out", args.out, TABLE)
+    plot = check_ending("--plot", args.plot, PICTURES)
+    next_out = check_ending("--next-out", args.next_out, TABLE)
     if args.next < 1:
         raise ValueError(f"--next must be at least 1, got {args.next}")
-    out, others = Path(args.out), [args.plot, args.next_out]
-    paths = [Path(name) for name in others if name is not None]
+    out = Path(args.out)
+    paths = [path for path in (plot, next_out) if path is not None]
     paths += [out.with_suffix(".json"), out]
     check_outputs(paths, inputs=[args.table], force=args.force)
     import pandas as pd
@@ -130,12 +131,12 @@ def run(args: argparse.Namespace) -> None:
         design = pd.DataFrame(response.next_design(args.next), columns=names)
     table = _domains(best)
     writers: dict[Path, Callable[[Path], object]] = {}
-    if args.plot is not None:
-        writers[Path(args.plot)] = lambda path: _plot(response, path)
-    if args.next_out is not None:
+    if plot is not None:
+        writers[plot] = lambda path: _plot(response, path)
+    if next_out is not None:
         # The column is for the metrics of these runs, as in RUNS.
         blank = design.assign(**{args.metric: ""})
-        writers[Path(args.next_out)] = lambda path: blank.to_csv(path, index=False)
+        writers[next_out] = lambda path: blank.to_csv(path, index=False)
     writers[out] = table.to_csv
     options = ("metric", "goal", "model", "drop", "upper", "next")
     record = Record(

@@ -19,6 +19,8 @@ from jaxsel._files.staged import staged
 if TYPE_CHECKING:
     from jaxsel.data import Dataset
 
+TABLE, PICTURES = (".csv",), (".png", ".svg", ".pdf")
+
 HASH_LIMIT = 1 << 30  # bytes
 
 
@@ -127,6 +129,14 @@ def check_outputs(paths: Sequence[Path], *, inputs: Iterable[str], force: bool) 
             raise FileNotFoundError(f"{path.parent} is not a folder: make it first")
         if path.exists() and not force:
             raise FileExistsError(f"{path} exists: --force replaces it")
+
+
+def check_ending(option: str, name: str | None, endings: Sequence[str]) -> Path | None:
+    """Return the path of an option's file, or None; raise for another ending."""
+    path = None if name is None else Path(name)
+    if path is not None and path.suffix not in endings:
+        raise ValueError(f"{option} must end in {', '.join(endings)}, got {name!r}")
+    return path
 
 
 def result_path(out: str, option: str = "--out") -> Path:

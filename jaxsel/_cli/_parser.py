@@ -148,6 +148,18 @@ def add_encode(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_table_out(parser: Parser, rows: str, plot: str | None = None) -> None:
+    """Add --out for a table of `rows`, --plot for a picture of `plot`, and --force."""
+    parser.add_argument(
+        "--out", metavar="OUT.csv", required=True, help=f"the table of {rows}"
+    )
+    if plot is not None:
+        parser.add_argument(
+            "--plot", metavar="FILE", help=f"draw the {plot}: .png, .svg or .pdf"
+        )
+    add_force(parser)
+
+
 def add_force(parser: Parser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="replace files that exist already"

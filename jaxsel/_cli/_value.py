@@ -18,7 +18,9 @@ from jaxsel.value import ESTIMATORS, VALUES
 from ._checks import recorded, same_inputs
 from ._merged import describe_merged
 from ._output import (
+    PICTURES,
     Record,
+    check_ending,
     check_outputs,
     publish,
     result_path,
@@ -56,7 +58,6 @@ _RECORDED = (
     "standardize",
     "decode",
 )
-PICTURES = (".png", ".svg", ".pdf")
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -241,8 +242,8 @@ def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> dict[str, P
             continue
         if options.get("reduce", "mean") is None:
             raise ValueError(f"{flag} needs one value a sample, not --reduce none")
-        if flag == "--plot" and Path(path).suffix not in PICTURES:
-            raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {path!r}")
+        if flag == "--plot":
+            check_ending(flag, path, PICTURES)
         importlib.import_module(module)
         paths[flag] = Path(path)
     return paths
