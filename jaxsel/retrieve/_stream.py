@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.mesh import is_on, whole
+from jaxsel._devices.platform import one_thread
 from jaxsel._inputs.alignment import align_columns
 from jaxsel._inputs.checks import (
     as_array,
@@ -243,10 +244,13 @@ def needs_float64(features: Any, hard_features: Any, metric: Metric) -> bool:
         )
     if not (len(x) and len(hard)):
         return False
-    near = [np.sum((x - query) ** 2, axis=1).min() for query in hard]
     centre = hard.mean(0) * (metric != "cosine")
-    scale = sum(float(((a - centre) ** 2).mean()) for a in (x, hard))
-    noise = float(np.finfo(np.float32).eps) * scale * x.shape[1]
+    x, hard = x - centre, hard - centre
+    squares, of_hard = (np.einsum("nd,nd->n", a, a) for a in (x, hard))
+    scale = squares.mean() + of_hard.mean()
+    with one_thread():
+        near = (squares[:, None] - 2 * (x @ hard.T)).min(axis=0) + of_hard
+    noise = float(np.finfo(np.float32).eps) * scale
     if not np.median(near) < _NOTABLE * noise:
         return False
     size = int(np.size(cast(Any, features)))
