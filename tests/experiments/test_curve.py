@@ -134,8 +134,12 @@ def test_the_chapter_opens_with_claims_and_their_picture():
 
 
 def test_the_command_writes_a_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run, "run_curve", lambda folder, **options: curve(2))
-    experiment("selectformer-curve", "--out", tmp_path / "out")
+    asked = {}
+    monkeypatch.setattr(
+        run, "run_curve", lambda folder, **options: asked.update(options) or curve(2)
+    )
+    experiment("selectformer-curve", "--published", "--out", tmp_path / "out")
+    assert (asked["full"], asked["published"]) == (False, True)
     assert (
         "Rank correlation with the target, Tweets, 2 seeds" in capsys.readouterr().out
     )
@@ -143,7 +147,7 @@ def test_the_command_writes_a_report(tmp_path, monkeypatch, capsys):
     assert facts["config"] == {
         "paper": "selectformer-curve",
         "full": False,
-        "published": False,
+        "published": True,
     }
     assert command.SEEDS == 1
 

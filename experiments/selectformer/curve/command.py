@@ -19,7 +19,7 @@ with --published three times that: a run that was killed resumes."""
 FULL = "38 to 1,500 labels"
 FLAGS = {"published": "the paper's sub-model and 5.12 million Gaussian samples too"}
 LASTS = "30 minutes on two cores"
-LASTS_FULL = "an hour for two seeds on two cores"
+LASTS_FULL = "half an hour and more for each seed on two cores"
 SPREAD = True
 
 
