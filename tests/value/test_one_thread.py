@@ -76,10 +76,10 @@ def _calls():
 
 @pytest.mark.parametrize("name", _calls())
 def test_small_decompositions_have_one_thread(name, monkeypatch):
-    entered = []
+    call, entered = _calls()[name], []
     enter = platform._OneThread.__enter__
     monkeypatch.setattr(
         platform._OneThread, "__enter__", lambda self: entered.append(enter(self))
     )
-    _calls()[name]()
+    call()
     assert entered
