@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxsel._devices.platform import one_thread_if_small
 from jaxsel._inputs.columns import with_hinges
 
 from ._inputs import Predictions
@@ -25,16 +26,21 @@ def blend(table: Table) -> Predictions:
     """
     x, codes, n_classes = table.rows, table.codes, len(table.classes)
     bent = with_hinges(x) if x.ndim == 2 else x
-    tuned = tuned_logistic(bent, codes, n_classes, table.fold)
-    about = f"logistic regression with l2={tuned.l2:.3g}"
-    members = [tuned.log_probs]
+    tables = [bent]
     if bent.shape != x.shape:
         # With the bends set to zero, the compiled program serves again.
         straight = np.zeros_like(bent)
         straight[:, : x.shape[1]] = x
-        tuned = tuned_logistic(straight, codes, n_classes, table.fold)
-        about += f", without bends l2={tuned.l2:.3g},"
-        members.append(tuned.log_probs)
+        tables.append(straight)
+    penalties, members = list[float](), list[np.ndarray]()
+    with one_thread_if_small(bent):
+        for each in tables:
+            tuned = tuned_logistic(each, codes, n_classes, table.fold)
+            penalties.append(tuned.l2)
+            members.append(tuned.log_probs)
+    about = f"logistic regression with l2={penalties[0]:.3g}"
+    if len(penalties) > 1:
+        about += f", without bends l2={penalties[1]:.3g},"
     metric = ""
     if table.near is not None:
         best = best_votes(table.near, codes, n_classes, np.arange(len(codes)))

@@ -119,12 +119,10 @@ def tuned_logistic(
     # One scale for all columns, to keep their relative variances.
     centred /= np.sqrt(scale) if scale > 0 else 1.0
     fits = None
-    few = n_classes == 2 and flat.shape[1] < _EXPLICIT
-    with one_thread_if_small(centred):
-        if few and _both_everywhere(codes, fold):
-            fits = _fit_two(centred, codes, fold)
-        if fits is None:
-            fits = _fit_many(centred, codes, n_classes, fold)
+    if n_classes == 2 and flat.shape[1] < _EXPLICIT and _both_everywhere(codes, fold):
+        fits = _fit_two(centred, codes, fold)
+    if fits is None:
+        fits = _fit_many(centred, codes, n_classes, fold)
     best, losses = fits
     penalties = (scale * np.array(GRID)).tolist()
     l2 = penalties[int(np.argmin(losses))]
