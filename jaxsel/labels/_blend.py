@@ -34,8 +34,8 @@ def blend(table: Table) -> Predictions:
         tables.append(straight)
     penalties, members = list[float](), list[np.ndarray]()
     with one_thread_if_small(bent):
-        for each in tables:
-            tuned = tuned_logistic(each, codes, n_classes, table.fold)
+        for columns in tables:
+            tuned = tuned_logistic(columns, codes, n_classes, table.fold)
             penalties.append(tuned.l2)
             members.append(tuned.log_probs)
     about = f"logistic regression with l2={penalties[0]:.3g}"
