@@ -359,11 +359,11 @@ def page(f: dict[str, Any]) -> str:
     about = []
     for kind, name in KINDS.items():
         asked += [
-            (f"{name}: mixture over the best measured, mean", over[kind].mean())
+            (f"{name}: mixture over the best measured, worst deal", over[kind].max())
             + (1.01, False),
-            (f"{name}: coverage of 95 % intervals, mean", covered[kind].mean())
+            (f"{name}: coverage of 95 % intervals, least", covered[kind].min())
             + (0.90, True),
-            (f"{name}: coverage of 95 % intervals, mean", covered[kind].mean())
+            (f"{name}: coverage of 95 % intervals, most", covered[kind].max())
             + (0.99, False),
         ]
         error = over[kind].std(ddof=1) / len(deals) ** 0.5
