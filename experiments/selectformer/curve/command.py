@@ -14,12 +14,12 @@ DESCRIPTION = """\
 SelectFormer's proxies and ours on tweets, after bootstrap sets of 38 to 600 labels, for
 targets whose head is a linear probe of that set and for others. The paper's methods and
 ours get the same search for their settings and pass the same guard. Needs tweets and
-the model minilm. Allow 30 minutes on two cores, with --full an hour for two seeds, and
-with --published three times that: a run that was killed resumes."""
+the model minilm. Allow 30 minutes on two cores, with --full an hour for each seed, and
+with --published longer: a run that was killed resumes."""
 FULL = "38 to 1,500 labels"
 FLAGS = {"published": "the paper's sub-model and 5.12 million Gaussian samples too"}
 LASTS = "30 minutes on two cores"
-LASTS_FULL = "half an hour and more for each seed on two cores"
+LASTS_FULL = "an hour for each seed on two cores"
 SPREAD = True
 
 

@@ -57,7 +57,7 @@ class Way(NamedTuple):
     Attributes:
         says: Description, for a reader.
         candidate: Its name among `candidates`.
-        published: Whether it is run only on request: it takes an hour for each seed.
+        published: Whether it is run only on request, as it takes long.
     """
 
     says: str
