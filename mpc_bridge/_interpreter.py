@@ -19,7 +19,7 @@ from ._toml import ConfigError
 _VERSIONS = """
 import json, sys
 import jaxsel
-from mpc_bridge import engine_of
+from mpc_bridge.engines import engine_of
 versions = engine_of(sys.argv[1]).versions()
 print(json.dumps({"jaxsel": jaxsel.__version__, "versions": versions}))
 """

@@ -52,6 +52,12 @@ def test_an_environment_that_has_all_is_taken_by_its_own_path(interpreter, tmp_p
     assert check_python(link, "spu-aby3") == str(link)
 
 
+def test_the_question_is_answered_by_names_that_exist(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["-c", "published"])
+    exec(_interpreter._VERSIONS, {})  # noqa: S102
+    assert json.loads(capsys.readouterr().out)["jaxsel"] == __version__
+
+
 @pytest.mark.slow
 def test_this_interpreter_passes_its_own_questions():
     assert check_python(sys.executable, "published") == sys.executable
