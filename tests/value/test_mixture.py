@@ -7,7 +7,6 @@ import pytest
 from scipy import linalg
 
 from jaxsel import value
-from jaxsel.value import _mixture_design
 from jaxsel.value._mixture_fit import _prior, moments, posterior
 from jaxsel.value._mixture_kernel import mixture_left_out, mixture_posterior
 from jaxsel.value._mixture_programs import scales_loss
@@ -201,10 +200,8 @@ def covered(response, truth, seed, domains):
 
 
 @pytest.mark.parametrize("seed", [2, 8])
-def test_noise_is_not_taken_for_a_rough_response(seed, monkeypatch):
+def test_noise_is_not_taken_for_a_rough_response(seed):
     """Without repeated runs, too little noise fits too: intervals were too short."""
-    # Of runs near corners too, where the noise was underestimated.
-    monkeypatch.setattr(_mixture_design, "_OF_RUNS", (0.3, 1.0, 3.0))
     mixtures, metrics, truth = noisy(seed, 4, 24)
     response = value.mixture_response(mixtures, metrics)
     assert response.log
