@@ -291,8 +291,8 @@ def load_chunks(
             for part in chunk_slices(stream.n - first, rows)
         )
     loaded = (chunk.load() for chunk in chunks)
-    ahead = int(isinstance(x, Rows))
-    with contextlib.closing(read_ahead(loaded, ahead)) as pending:
+    pending = read_ahead(loaded, 1) if isinstance(x, Rows) else loaded
+    with contextlib.closing(pending):
         yield from pending
     for source in (x, stream.codes.labels if isinstance(stream.codes, Codes) else None):
         if isinstance(source, Rows):
