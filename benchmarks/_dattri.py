@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .attribute import Data
+    from ._setups import Data
 
 CHUNK = 5  # targets whose solves are in memory at once
 TOLERANCE = 1e-4  # nats, between losses of both libraries

@@ -12,7 +12,7 @@ import optax
 
 from jaxsel import attribute, data, models
 
-from .attribute import Data, digits
+from ._setups import Data, digits
 
 FILTERS, POSTS, TARGETS = 8, 600, 100
 

@@ -19,7 +19,8 @@ from jaxsel.attribute._networks import trained_networks
 
 from . import _dattri as peer
 from ._networks import SETUPS, bm25, last_inputs
-from .attribute import Data, called, cosine, subsets
+from ._setups import Data, subsets
+from .attribute import called, cosine
 
 CHOICE, KEY = 100, jax.random.key
 FACTORS = 0.1, 0.3, 1.0, 3.0, 10.0

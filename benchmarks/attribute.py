@@ -29,31 +29,22 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 
 import jaxsel
 from jaxsel import attribute, tasks
 from jaxsel.tasks._lds import Lds
 
+from ._setups import DROPPED, TARGETS, TRAIN, Data, digits, recipe_of, subsets
 from ._threads import limit, limited
+from ._torch_runs import dropped, torch_line
 
 HERE = Path(__file__).parent
-TRAIN, TARGETS, SUBSETS, DROPPED = 1000, 200, 100, 0.05
 DAMPINGS = 0.01, 0.1, 1.0, 10.0
 OTHER = 100  # the run whose scores are judged by removal, and by which dampings are
 KEY = jax.random.key
 
 Scores = Callable[[int], Any]
 """From the number of a run to scores `[t, n]`."""
-
-
-class Data(NamedTuple):
-    """Training samples and targets, float32 pixels and int64 labels."""
-
-    x: np.ndarray
-    y: np.ndarray
-    x_val: np.ndarray
-    y_val: np.ndarray
 
 
 class Method(NamedTuple):
@@ -104,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for setup in [] if args.removal else args.setup or ["A", "B"]:
             rows, page = measure(setup, data, args.runs, args.only)
             if setup == "A" and not args.only:
-                missed = targets(rows)
+                by_torch = torch_runs(data, args.runs)
+                missed = targets(rows, by_torch)
+                page += "\n\n" + torch_line(by_torch)
                 page += "\n\n" + "\n".join(f"- {line}" for line in missed)
             text = merged(text, page, rows=bool(args.only))
         if whole or args.removal:
@@ -156,55 +149,6 @@ HEAD = (
 )
 
 
-def digits() -> Data:
-    """Load the data of both set-ups."""
-    from sklearn.datasets import load_digits
-
-    x, y = map(np.asarray, load_digits(return_X_y=True))
-    rows = np.random.default_rng(0).permutation(len(y))[: TRAIN + TARGETS]
-    x, y = (x[rows] / 16).astype(np.float32), y[rows]
-    return Data(x[:TRAIN], y[:TRAIN], x[TRAIN:], y[TRAIN:])
-
-
-def _init(key: jax.Array, x: jax.Array) -> Any:
-    """Draw weights and biases as torch does: uniform, up to 1 / root of the inputs."""
-    layers, sizes = [], (x.shape[1], 32, 10)
-    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        draw = jax.random.uniform(
-            jax.random.fold_in(key, i), (inputs + 1, outputs), minval=-1, maxval=1
-        )
-        layers.append(draw / inputs**0.5)
-    return layers
-
-
-def network(activation: Callable[[jax.Array], jax.Array]) -> Any:
-    """Return a perceptron 64-32-10 with torch's initial weights."""
-
-    def apply(params: Any, x: jax.Array) -> jax.Array:
-        first, second = params
-        hidden = activation(x @ first[:-1] + first[-1])
-        return hidden @ second[:-1] + second[-1]
-
-    return _init, apply
-
-
-def recipe_of(setup: str) -> attribute.Recipe:
-    """Return the recipe of a set-up."""
-    activation, size = {"A": (jax.nn.relu, 50), "B": (jax.nn.gelu, 250)}[setup]
-    return attribute.Recipe(
-        network(activation), optax.sgd(0.1, momentum=0.9), epochs=30, batch_size=size
-    )
-
-
-def subsets(size: int, first: int = 10_000, n: int = TRAIN) -> np.ndarray:
-    """Return the masks of the subsets, `[100, n]`."""
-    masks = np.zeros((SUBSETS, n), bool)
-    for i, mask in enumerate(masks):
-        rng = np.random.default_rng(first + i)
-        mask[rng.choice(n, size, replace=False)] = True
-    return masks
-
-
 def chosen_damping(recipe: attribute.Recipe, data: Data) -> float:
     """Return the damping of TRAK that is best on subsets which score nothing here."""
     halves = subsets(TRAIN // 2, 20_000)
@@ -233,6 +177,11 @@ def methods(
     def nearest(run: int) -> Any:
         return jaxsel.knn_shapley(*data, k=5, reduce=None)
 
+    def nearest_hidden(run: int) -> Any:
+        hidden = [_hidden(recipe, data, run, x) for x in (data.x, data.x_val)]
+        samples = hidden[0], data.y, hidden[1], data.y_val
+        return jaxsel.knn_shapley(*samples, k=5, reduce=None)
+
     def by_run(name: str, *, note: str = "", **options: Any) -> Method:
         function = getattr(attribute, name)
 
@@ -256,6 +205,7 @@ def methods(
         Method("random", random, False),
         Method("cosine of pixels, minus for other labels", alike, False),
         Method("`knn_shapley(k=5)` on pixels", nearest, False),
+        Method("`knn_shapley(k=5)` on the hidden layer", nearest_hidden, True),
         by_run("network_influence"),
         by_run("network_influence", seeds=5),
         by_run("network_influence", seeds=10),
@@ -339,6 +289,12 @@ def measure(
     return rows, head + "\n".join(lines)
 
 
+def torch_runs(data: Data, runs: int) -> list[Lds]:
+    """Score plain metagradients on runs of torch's seeds, in set-up A."""
+    masks = subsets(round(TRAIN * (1 - DROPPED)))
+    return [dropped(recipe_of("A"), data, masks, seed) for seed in range(runs)]
+
+
 def removal(data: Data, only: Sequence[str] | None = None) -> str:
     """Measure losses of networks without their top samples, in set-up A, as a table."""
     recipe, lines, share = recipe_of("A"), [], 0.01
@@ -373,10 +329,26 @@ def _cells(effect: Any) -> list[str]:
     ]
 
 
+def _hidden(
+    recipe: attribute.Recipe, data: Data, run: int, x: np.ndarray
+) -> np.ndarray:
+    """Return the hidden layer of a run's network, `[n, 32]`."""
+    first, _ = _trained(recipe, data, run)
+    # A last layer that changes nothing.
+    width = first.shape[1]
+    last = jax.numpy.eye(width + 1, width)
+    return np.asarray(recipe.apply([first, last], jax.numpy.asarray(x)))
+
+
+def _trained(recipe: attribute.Recipe, data: Data, run: int) -> Any:
+    key = jax.random.fold_in(KEY(run), 0)
+    return recipe.train(key, *map(jax.numpy.asarray, data[:2]))
+
+
 def _accuracy(recipe: attribute.Recipe, data: Data, run: int) -> float:
-    x, y, x_val, y_val = map(jax.numpy.asarray, data)
-    params = recipe.train(jax.random.fold_in(KEY(run), 0), x, y)
-    return float((recipe.apply(params, x_val).argmax(1) == y_val).mean())
+    params = _trained(recipe, data, run)
+    outputs = recipe.apply(params, jax.numpy.asarray(data.x_val))
+    return float((outputs.argmax(1) == data.y_val).mean())
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -400,7 +372,7 @@ def _line(name: str, row: Row) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def targets(rows: dict[str, Row]) -> list[str]:
+def targets(rows: dict[str, Row], by_torch: list[Lds]) -> list[str]:
     """Compare run 0 in set-up A with the scores and seconds to reach."""
     several = rows['`network_influence(seeds=5, output="log_odds")`']
     alone, exact = rows["`network_influence`"], rows["`metagradient`"]
@@ -415,6 +387,7 @@ def targets(rows: dict[str, Row]) -> list[str]:
         ),
         ("half, one network: score", alone.half[0].mean, 0.55, True),
         ("half, one network: CPU s of the second call", alone.again, 3, False),
+        ("drop, metagradient, torch's run: score", by_torch[0].mean, 0.62, True),
         ("drop, metagradient: score", exact.drop[0].mean, 0.62, True),
         ("drop, metagradient at 8 drops: score", dropped.drop[0].mean, 0.62, True),
     ]

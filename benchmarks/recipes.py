@@ -21,8 +21,9 @@ import optax
 
 from jaxsel import attribute, tasks
 
+from ._setups import DROPPED, TRAIN, digits, network, subsets
 from ._threads import limit, limited
-from .attribute import DROPPED, KEY, TRAIN, digits, network, subsets
+from .attribute import KEY
 
 PAGE = Path(__file__).with_name("RECIPES.md")
 TARGETS = 100

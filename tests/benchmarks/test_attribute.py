@@ -1,9 +1,11 @@
 """The table of attributions: its set-up, its lines, and its targets."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from benchmarks import attribute as bench, recipes
+from benchmarks import _setups, _torch_runs, attribute as bench, recipes
 from jaxsel.tasks._lds import Lds
 
 
@@ -24,17 +26,17 @@ def row(half, drop, again=1.0):
 
 def test_set_up_is_that_of_the_peers_script():
     pytest.importorskip("sklearn")
-    data = bench.digits()
+    data = _setups.digits()
     assert [a.shape for a in data] == [(1000, 64), (1000,), (200, 64), (200,)]
     assert data.x.max() == 1
-    masks = bench.subsets(500)
+    masks = _setups.subsets(500)
     rows = np.random.default_rng(10_007).choice(1000, 500, replace=False)
     assert masks.shape == (100, 1000)
     assert (masks.sum(1) == 500).all()
     assert masks[7][rows].all()
-    recipe = bench.recipe_of("A")
+    recipe = _setups.recipe_of("A")
     assert recipe.steps(1000) == 600
-    assert bench.recipe_of("B").steps(1000) == 120
+    assert _setups.recipe_of("B").steps(1000) == 120
     assert recipe.check(*data).x.shape == (1000, 64)
 
 
@@ -53,8 +55,21 @@ def test_targets_that_are_missed_say_so():
         "`metagradient`": row([0.4], [0.63]),
         "`metagradient(drops=8)`": row([0.4], [0.61]),
     }
-    words = [line.rpartition(": ")[2] for line in bench.targets(rows)]
-    assert words == ["missed", "reached", "reached", "missed", "reached", "missed"]
+    words = [line.rpartition(": ")[2] for line in bench.targets(rows, [score(0.6)])]
+    assert words[:4] == ["missed", "reached", "reached", "missed"]
+    assert words[4:] == ["missed", "reached", "missed"]
+
+
+def test_the_run_of_dattris_figures_is_trained_and_scored():
+    pytest.importorskip("torch")
+    data = _setups.digits()
+    few = _setups.Data(data.x[:100], data.y[:100], data.x_val[:5], data.y_val[:5])
+    recipe = dataclasses.replace(_setups.recipe_of("A"), epochs=4)
+    masks = _setups.subsets(95, n=100)
+    assert _torch_runs.dropped(recipe, few, masks, 0).mean > 0.9
+    assert "seeds 0 to 1 0.500 (0.400 to 0.600)" in _torch_runs.torch_line(
+        [score(0.4), score(0.6)]
+    )
 
 
 def test_rows_and_sections_are_put_in_place_of_old_ones():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks import _dattri, _networks, networks
-from benchmarks.attribute import Data
+from benchmarks._setups import Data
 
 
 @pytest.mark.parametrize(
