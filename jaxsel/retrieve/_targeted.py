@@ -217,8 +217,10 @@ class _Reader(NamedTuple):
 @jit(static_argnames=("similarity", "summed"))
 def _similarities(near: jax.Array, *, similarity: Similarity, summed: bool) -> Any:
     alike = similarity(near)
+    # Cosines are 0 or more as they are made: to read them once more takes time.
+    lowest = 0.0 if similarity is _cosines else alike.min()
     # A sum over rows needs no transposed copy.
-    return alike.sum(axis=0) if summed else alike.T, alike.min()
+    return alike.sum(axis=0) if summed else alike.T, lowest
 
 
 def _by_likeness(read: _Reader, budget: int) -> np.ndarray:
