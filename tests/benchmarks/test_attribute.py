@@ -58,6 +58,10 @@ def test_targets_that_are_missed_say_so():
     words = [line.rpartition(": ")[2] for line in bench.targets(rows, [score(0.6)])]
     assert words[:4] == ["missed", "reached", "reached", "missed"]
     assert words[4:] == ["missed", "reached", "missed"]
+    lines = bench.targets(rows, [])
+    assert [line.rpartition(", ")[2] for line in lines] == [
+        "must be ≥ 0.97: missed"
+    ] * 2
 
 
 def test_the_run_of_dattris_figures_is_trained_and_scored():
