@@ -109,7 +109,7 @@ class Sent:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._packed is None:
-            self._packed = _pickled(self._contents, *self._named, self._dumps)
+            self._packed = _pickled(self._contents, *self._named)
             self._digest = hashlib.sha256(self._packed).hexdigest()
         return {
             "_contents": None,
@@ -133,9 +133,6 @@ class Sent:
 
     def opened(self, contents: Any) -> None:
         """Prepare a copy, before its first use."""
-
-    def _dumps(self, thing: Any) -> bytes:
-        return _dumps(thing)
 
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
@@ -298,11 +295,9 @@ def _is_lost(future: Future) -> bool:
     return False
 
 
-def _pickled(
-    thing: Any, name: str, blamed: Any, dumps: Callable[[Any], bytes]
-) -> bytes:
+def _pickled(thing: Any, name: str, blamed: Any) -> bytes:
     try:
-        return dumps(thing)
+        return _dumps(thing)
     except Exception as error:
         path, part = _culprit(name, blamed)
         raise TypeError(

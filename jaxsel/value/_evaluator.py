@@ -183,12 +183,6 @@ class Evaluator:
         return failures if isinstance(failures, Failures) else None
 
     @property
-    def spreads(self) -> bool:
-        """True if long runs may go on in processes of their own."""
-        learner = getattr(self._utility, "learner", None)
-        return self.mesh is None and bool(getattr(learner, "spreads", False))
-
-    @property
     def skips_empty(self) -> bool:
         """True if models start warm, and empty coalitions cost next to nothing."""
         return self._cold(0) is not None

@@ -141,11 +141,6 @@ class _Bags:
         """Fields that identify this work, by name: learner, data, n and the key."""
         return {**self._digests, "classes": str(self.data.n_classes), **self._given}
 
-    @property
-    def spreads(self) -> bool:
-        """True if long runs may go on in processes of their own."""
-        return self.mesh is None and bool(getattr(self.learner, "spreads", False))
-
     def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which points are out of each bag, and their scores, `[rows, n]`."""
         bags = bootstrap_counts(self.key, first, count=self.rows, n=self.n)

@@ -71,11 +71,6 @@ class OwnerUtility:
         return getattr(self.utility, "workers", None)
 
     @property
-    def learner(self) -> Any:
-        """Learner of the utility, where it has one, or None."""
-        return getattr(self.utility, "learner", None)
-
-    @property
     def failures(self) -> Failures | None:
         """Count of its learner's failures, where the utility has one, or None."""
         return getattr(self.utility, "failures", None)

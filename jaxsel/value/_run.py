@@ -44,7 +44,7 @@ from ._estimator import (
     round_length,
 )
 from ._evaluator import KEY
-from ._executor import Executor, Later, RunByValue, SentRun, Spread, check_executor
+from ._executor import Executor, SentRun, Spread, check_executor
 from ._failures import tell
 from ._stopping import RunInfo, StoppingRule
 
@@ -223,31 +223,22 @@ def _source(
     limit: int | None,
 ) -> Generator[Callable[[State, int, int], Iterator[Part]], None, None]:
     """Yield a function of a state, a first sample and a count: its parts."""
-    if executor is None and not getattr(work, "spreads", False):
+    if executor is None:
         yield partial(_parts, estimator, work)
         return
     changing = PART, TAKEN, "run_"
     fixed = (k for k in state if k not in SUMS and not k.startswith(changing))
-    contents = estimator, work, {name: state[name] for name in fixed}
-
-    def spread(executor: Executor, sent: SentRun, first: int) -> Spread:
-        wanted = all_batches(estimator, work, first, limit)
-        return Spread(executor, sent, work, wanted, limit)
-
-    def elsewhere(executor: Executor, first: int) -> Spread:
-        sent = RunByValue(*contents)
-        sent.packed()  # raises before anything is computed elsewhere
-        return spread(executor, sent, first)
-
-    source = (
-        Later(estimator, work, elsewhere)
-        if executor is None
-        else spread(executor, SentRun(*contents), int(state["run_samples"]))
+    spread = Spread(
+        executor,
+        SentRun(estimator, work, {name: state[name] for name in fixed}),
+        work,
+        all_batches(estimator, work, int(state["run_samples"]), limit),
+        limit,
     )
     try:
-        yield source.parts
+        yield spread.parts
     finally:
-        source.close()
+        spread.close()
 
 
 def _parts(

@@ -59,9 +59,7 @@ class RunOptions(PlayerOptions, SampleOptions, total=False):
         checkpoint: Folder in which to keep the state, every 30 seconds, at the end, and
             when Ctrl-C ends the run; a run that finds its own state there resumes.
         executor: Computes batches on other threads, processes or hosts: it has the
-            `submit` of `concurrent.futures`. Results are the same. See `Executor`. None
-            computes them here; those of `SklearnLearner` from some seconds on in
-            processes, where CPU cores are free.
+            `submit` of `concurrent.futures`. Results are the same. See `Executor`.
     """
 
 

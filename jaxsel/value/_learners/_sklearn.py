@@ -47,12 +47,11 @@ class SklearnModels(NamedTuple):
 class SklearnLearner:
     """Any estimator of scikit-learn, or one with the same interface.
 
-    The slow path: every subset is a fit of its own, on the host; up to 2^20 numbers
-    with one thread of BLAS. A long run goes on in processes after some seconds, where
-    CPU cores are free, with the same results. Examples that count more than once are
-    sample weights, or repeated rows where `fit` takes none. A linear estimator of
-    `warm_start=True` stays in one process, where each fit begins with the coefficients
-    of the last one of the same classes, and takes fewer steps along a permutation. A
+    The slow path: every subset is a fit of its own, on the host, spread over processes
+    by joblib; up to 2^20 numbers with one thread of BLAS. Examples that count more than
+    once are sample weights, or repeated rows where `fit` takes none. With one process,
+    a linear estimator of `warm_start=True` begins each subset with the coefficients of
+    the last one of the same classes, and takes fewer steps along a permutation. A
     subset of one class predicts it always. Should `fit` refuse classes with a gap, as
     boosted trees may that want 0, 1, ..., it gets those of the subset numbered anew.
 
@@ -65,16 +64,14 @@ class SklearnLearner:
         estimator: Cloned for each subset. A classifier with `predict_proba` gives
             probabilities; others give their predictions alone. One that draws needs a
             `random_state`, for a subset to have one utility only.
-        n_jobs: Subsets of a call that are fitted at once, in processes as joblib counts
-            them: -1 for all cores. None fits them one after the other; 1 does, and
-            keeps long runs in this process, too.
+        n_jobs: Processes at once, as joblib counts them: -1 for all cores.
         catch_errors: Whether to go on as above where the estimator raises; if not, its
             error ends the run.
     """
 
     estimator: Any
     _: dataclasses.KW_ONLY
-    n_jobs: int | None = None
+    n_jobs: int = 1
     catch_errors: bool = True
 
     warm = False
@@ -90,19 +87,9 @@ class SklearnLearner:
     @property
     def workers(self) -> int:
         """Number of processes that `n_jobs` comes to."""
-        if self.n_jobs is None:
-            return 1
         import joblib
 
         return int(cast(Any, joblib).effective_n_jobs(self.n_jobs))
-
-    @property
-    def spreads(self) -> bool:
-        """True if long runs may go on in processes of their own."""
-        options = self.estimator.get_params()
-        parallel = {v for name, v in options.items() if name.endswith("n_jobs")}
-        warm = options.get("warm_start") is True
-        return self.n_jobs is None and not warm and parallel <= {None, 1}
 
     @property
     def probabilistic(self) -> bool:
@@ -154,8 +141,8 @@ class SklearnLearner:
                 f"{weights[weights != weights.round()][0]}"
             )
         shared = self.estimator, x, y, bool(data.n_classes), weighted, self.catch_errors
-        warm = self.estimator.get_params().get("warm_start") is True
-        begun = _Begun() if warm and self.n_jobs in (None, 1) else None
+        warm = self.n_jobs == 1 and self.estimator.get_params().get("warm_start")
+        begun = _Begun() if warm is True else None
         with one_thread_if_small(x):
             models = in_parallel(self.n_jobs, _fit, weights, begun, *shared)
         return SklearnModels(models, data.n_classes)
@@ -176,10 +163,10 @@ class SklearnLearner:
 
 
 def in_parallel(
-    n_jobs: int | None, function: Callable[..., Any], things: Iterable[Any], *rest: Any
+    n_jobs: int, function: Callable[..., Any], things: Iterable[Any], *rest: Any
 ) -> list[Any]:
     """Return `function(thing, *rest)` of each thing, by processes of joblib."""
-    if n_jobs in (None, 1):  # setting joblib up takes as long as a quick fit
+    if n_jobs == 1:  # setting joblib up takes as long as a quick fit
         return [function(thing, *rest) for thing in things]
     import joblib
 
