@@ -95,8 +95,9 @@ class Sent:
     def __init__(self, contents: Any, named: tuple[str, Any]):
         precision: Any = jax.config.jax_default_matmul_precision  # pyright: ignore
         x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore
+        draws = bool(jax.config.jax_threefry_partitionable)  # pyright: ignore
         self._contents: Any = contents
-        self._settings: Any = x64, precision
+        self._settings: Any = x64, precision, draws
         self._named = named
         self._packed: bytes | None = None
         self._digest = ""
@@ -137,8 +138,12 @@ class Sent:
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
         """Apply the caller's settings of JAX, which other threads do not have."""
-        x64, precision = self._settings
-        with jax.enable_x64(x64), jax.default_matmul_precision(precision):
+        x64, precision, draws = self._settings
+        with (
+            jax.enable_x64(x64),
+            jax.default_matmul_precision(precision),
+            jax.threefry_partitionable(draws),
+        ):
             yield
 
 

@@ -104,6 +104,18 @@ def test_threads_have_the_settings_of_the_caller():
     assert all(x64 for _, x64 in seen)
 
 
+def test_workers_draw_as_the_caller_does():
+    """Keys of the older kind give other permutations."""
+    game = saturating(9)
+    options = {"key": KEY, "stop": value.MaxSamples(64)}
+    plain = value.banzhaf(game, **options)
+    with jax.threefry_partitionable(False), ThreadPoolExecutor(1) as pool:
+        here = value.banzhaf(game, **options)
+        there = value.banzhaf(game, executor=pool, **options)
+    np.testing.assert_array_equal(there.values, here.values)
+    assert (np.asarray(here.values) != np.asarray(plain.values)).any()
+
+
 def test_samples_ahead_are_bounded():
     executor = Inline()
     executor._max_workers = 2
