@@ -201,6 +201,7 @@ def test_the_bridge_reads_what_is_written(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* once they are rounded:UserWarning")  # so small
 def test_real_texts(tmp_path, monkeypatch):
     """From texts to a configuration; needs minilm and movie_polarity."""
     from jaxsel.data import available
