@@ -82,3 +82,11 @@ def test_columns_of_other_names():
 def test_refusals(change, options, expected, capsys):
     FRAME.assign(**change).to_csv("t.csv", index=False)
     assert expected in refuse(capsys, *COMMAND, *options)
+
+
+def test_documents_with_leading_zeros_are_not_numbers():
+    Path("t.csv").write_text(
+        "query,document,score\n1,01,.5\n1,02,.2\n2,01,.1\n2,1,0.9\n"
+    )
+    run(*COMMAND, *OUT)
+    assert sorted(pd.read_csv("v.csv", dtype=str)["index"]) == ["01", "02", "1"]

@@ -8,7 +8,13 @@ import pandas as pd
 import pytest
 
 from jaxsel import Values
-from jaxsel._cli._read import paired_features, read_array, read_samples, read_values
+from jaxsel._cli._read import (
+    paired_features,
+    read_array,
+    read_samples,
+    read_table,
+    read_values,
+)
 from jaxsel.data import Dataset, load
 
 X = np.random.default_rng(0).normal(size=(6, 3))
@@ -120,6 +126,14 @@ def test_columns_of_a_table():
     data = read_samples("s.csv", label_column="class", columns=["c", "a"])
     np.testing.assert_allclose(data.x, X[:, [2, 0]], rtol=1e-15)
     assert read_samples("s.csv", label_column="name", columns=()).x.shape == (6, 0)
+
+
+def test_ids_and_labels_with_leading_zeros():
+    Path("t.csv").write_text("zip,a,label\n00001,1.5,01\n00020,2,1\n00300,07,1\n")
+    table = read_table("t.csv", label_column="label", id_column="zip")
+    assert table.ids.tolist() == ["00001", "00020", "00300"]
+    assert table.y.tolist() == ["01", "1", "1"]
+    np.testing.assert_array_equal(table.x[:, 0], [1.5, 2, 7])
 
 
 def test_types_of_columns():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import jaxsel
+from jaxsel import value
 from jaxsel.labels._folds import deal_folds
 from jaxsel.labels._inputs import number_labels
 
@@ -50,6 +51,36 @@ def shuffled(n, start=1000):
 def test_doubts(arguments, message):
     with pytest.warns(UserWarning, match=message):
         values(*arguments)
+
+
+def test_two_columns_of_unlike_scales():
+    x, y, x_val, y_val = samples()
+    x, x_val = (part[["a", "b"]] * [10, 3e4] for part in (x, x_val))
+    with pytest.warns(UserWarning, match="column 'b' of x varies by .*standardise"):
+        values(x, y, x_val, y_val)
+
+
+@pytest.mark.parametrize("kind", [float, int])
+def test_numbers_to_predict_for_labels(kind):
+    x, _, x_val, _ = samples()
+    rng = np.random.default_rng(0)
+    high = 60 if kind is float else 400
+    y, y_val = (rng.integers(0, high, n).astype(kind) for n in (N, M))
+    message = "y has .* labels in 200 rows, such as .*: are they ids, or numbers to"
+    with pytest.warns(UserWarning, match=message):
+        values(x, y, x_val, y_val)
+    with pytest.warns(UserWarning, match=message):
+        value.ModelUtility(value.KNN(k=5), x, y, x_val, y_val)
+
+
+def test_targets_far_from_zero():
+    x, _, x_val, _ = samples()
+    t, t_val = 2015 + 5 * x["a"], 2015 + 5 * x_val["a"]
+    with pytest.warns(UserWarning, match="t lies around 2015 .*: subtract the mean"):
+        jaxsel.knn_regression_shapley(x, t, x_val, t_val)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxsel.knn_regression_shapley(x, t - 2015, x_val, t_val - 2015)
 
 
 def test_large_whole_numbers():

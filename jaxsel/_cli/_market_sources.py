@@ -104,7 +104,9 @@ def _read(args: argparse.Namespace) -> tuple[list[Any], Any, Any, list[Any] | No
     asked = [args.query, args.document, args.score]
     asked += [args.owner] if args.by_owner else []
     frame = named_as_asked(
-        args.table, read_frame(args.table, (args.query, args.document)), asked
+        args.table,
+        read_frame(args.table, (args.query, args.document, args.owner)),
+        asked,
     )
     missing = [name for name in asked if name not in frame.columns]
     if missing:

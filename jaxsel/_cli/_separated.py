@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 # What counts as a gap, except in columns of labels and texts: as in pandas.
+_PADDED = r"\s*0\d"
 _GAPS = [
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"),
     *("1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -62,7 +63,8 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
 
     Args:
         path: The file.
-        texts: Names of columns in which only an empty entry is a gap, not "NA".
+        texts: Names of columns in which only an empty entry is a gap, not "NA", and
+            numbers with leading zeros are texts.
 
     Raises:
         UnicodeDecodeError: If it is not in UTF-8, nor in UTF-16.
@@ -91,7 +93,7 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
     def read(**more: Any) -> pandas.DataFrame:
         with _records(path, encoding, layout) as (file, _):
             try:
-                return pd.read_csv(file, **options, **more)
+                return pd.read_csv(file, **{**options, **more})
             except pd.errors.ParserError as error:
                 if match := re.search(
                     r"inside string starting at row (\d+)", str(error)
@@ -109,6 +111,12 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
             f"{path} has {layout.rows} rows, of which {len(frame)} can be read: see "
             "that quotes come in pairs"
         )
+    for name in kept:
+        if pd.api.types.is_numeric_dtype(frame[name]):
+            written = read(usecols=[names.index(name)], dtype=str)[name]
+            # Codes: "01" is not "1", and must be written again as it was.
+            if written.str.match(_PADDED).any():
+                frame = frame.assign(**{name: written})
     return frame.iloc[: layout.rows - layout.empty]
 
 

@@ -39,8 +39,9 @@ def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
 
     Args:
         path: The file.
-        texts: Columns in which, of a CSV file, only an empty entry is a gap: labels and
-            ids, which may be called "NA".
+        texts: Columns in which, of a CSV file, only an empty entry is a gap, and
+            numbers with leading zeros are texts: labels and ids, which may be called
+            "NA" or "007".
 
     Raises:
         FileNotFoundError: If there is no such file.

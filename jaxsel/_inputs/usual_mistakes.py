@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxsel._devices.mesh import whole
 
-from .checks import as_type, caller_level
+from .checks import as_type, caller_level, show_labels
 from .frames import feature_labels
 from .scale import origin
 
@@ -23,6 +23,8 @@ _FEW = 50  # samples of which nothing is concluded
 _FILLED = 4  # times as many numbers as rows may be in the range of identifiers
 _APART = 1e3  # times the usual deviation
 _EQUAL = 1e-5  # relative difference that rounding may make
+_FEW_CLASSES = 20  # labels that may all differ by chance
+_FAR = 3  # standard deviations from zero
 _LOST = 1e-3  # standard deviations that rounding to float32 may take
 _EXACT = 2**53  # whole numbers beyond have gaps in float64
 
@@ -73,7 +75,9 @@ def doubt_columns(
     if not distances:
         return
     spread = x[:: -(-len(x) // _LOOKED_AT)].astype(np.float64).std(0)
-    usual = np.median(spread[spread > 0]) if (spread > 0).sum() > 1 else np.inf
+    varied = np.sort(spread[spread > 0])
+    # The lower of two medians: of two columns it is the other one.
+    usual = varied[(len(varied) - 1) // 2] if len(varied) > 1 else np.inf
     if spread.max() > _APART * usual:
         j = int(spread.argmax())
         doubt(
@@ -124,6 +128,35 @@ def doubt_neighbours(k: int, n: int) -> None:
         doubt(
             f"k = {k} is more than half of the {n} training samples, so that nearly "
             "all are neighbours of each validation sample: 5 to 20 is usual"
+        )
+
+
+def doubt_classes(labels: np.ndarray, count: int) -> None:
+    """Warn of so many classes that the labels may be ids, or numbers to predict.
+
+    Args:
+        labels: Class labels, `[n]`.
+        count: Number of different ones.
+    """
+    n = len(labels)
+    # Classes are seldom stored as floats.
+    most = max(_FEW_CLASSES, n / 20) if labels.dtype.kind == "f" else n / 2
+    if n >= _FEW_CLASSES and count > most:
+        shown = show_labels(list(dict.fromkeys(labels.tolist())))
+        doubt(
+            f"y has {count} different labels in {n} rows, such as {shown}, so that "
+            "most classes have few samples: are they ids, or numbers to predict?"
+        )
+
+
+def doubt_targets(t: np.ndarray) -> None:
+    """Warn of targets far from 0, which no neighbours are taken to predict."""
+    mean, spread = float(t.mean(dtype=np.float64)), float(t.std(dtype=np.float64))
+    if len(t) >= _FEW and abs(mean) > _FAR * spread > 0:
+        doubt(
+            f"t lies around {mean:.4g} and varies by {spread:.3g}, and no neighbours "
+            "count as a prediction of 0, which drowns all else: subtract the mean of t "
+            "from t and t_val"
         )
 
 

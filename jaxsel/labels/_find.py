@@ -190,6 +190,6 @@ def _cross_validated(learner: Any, table: Table, key: jax.Array | None) -> Predi
     """Predict each fold of a table by a learner trained on the others."""
     learner = probabilistic(learner)
     codes, classes = table.codes, table.classes
-    probs = predict_folds(learner, table.samples, codes, len(classes), table.fold, key)
+    probs = predict_folds(learner, table.samples, codes, classes, table.fold, key)
     source = f"{plain_repr(learner)}, folds={table.folds}"
     return Predictions(probs, codes, classes, source=source)

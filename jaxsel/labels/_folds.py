@@ -119,7 +119,7 @@ def cross_val_probs(
     if key is not None:
         key, learner_key = jax.random.split(key)
     fold = deal(codes, folds, key)
-    return predict_folds(learner, rows, codes, len(classes), fold, learner_key)
+    return predict_folds(learner, rows, codes, classes, fold, learner_key)
 
 
 def check_samples(
@@ -170,11 +170,15 @@ def predict_folds(
     learner: Learner,
     x: np.ndarray,
     codes: np.ndarray,
-    n_classes: int,
+    classes: np.ndarray,
     fold: np.ndarray,
     key: jax.Array | None,
 ) -> np.ndarray:
     """Return probabilities `[n, K]` of arguments that are checked."""
+    n_classes = len(classes)
+    rename = getattr(learner, "numbered", None)
+    if rename is not None:  # as it gets codes for labels
+        learner = rename({label: i for i, label in enumerate(classes.tolist())})
     logistic = learner if isinstance(learner, LogisticRegression) else None
     if logistic and x.ndim == 2 and not logistic.needs_double(x):
         return logistic_folds(x, codes, n_classes, fold, logistic)

@@ -19,12 +19,11 @@ from jaxsel._inputs.checks import (
 from jaxsel._inputs.foreign import feature_numbers
 from jaxsel._inputs.frames import feature_labels
 from jaxsel._inputs.labels import as_labels, encode_labels
-from jaxsel._inputs.usual_mistakes import doubt
+from jaxsel._inputs.usual_mistakes import doubt_classes
 
 CLOSE = 1e-6
 """Difference of probabilities below which they count as equal, as in cleanlab."""
 
-_FEW = 20  # labels that may all differ by chance
 _ENTRIES = 1 << 17  # of a block: 1 MB, which fits a core's second-level cache
 
 
@@ -127,12 +126,7 @@ def number_labels(
                 f"classes must be given: pred_probs has {n_classes} columns, and y has "
                 f"{count} labels, {show_labels(ordered.tolist())}"
             )
-        if len(labels) >= _FEW and count > len(labels) / 2:
-            doubt(
-                f"y has {count} different labels in {len(labels)} rows, such as "
-                f"{show_labels(ordered.tolist())}, so that most classes have one "
-                "sample: are they ids, or numbers to predict?"
-            )
+        doubt_classes(labels, count)
         return codes.astype(np.intp), ordered
     known = np.asarray(classes)
     if known.dtype == object:

@@ -16,7 +16,7 @@ from jaxsel._inputs.show import brief
 from jaxsel.gradients import Gradient, squared_norm
 
 from ._grad_match import check_alike, take
-from ._inputs import Candidates, as_oracle
+from ._inputs import Candidates, as_oracle, in_columns
 from ._omp import omp
 from ._resident import Resident, laid_out
 from ._types import Match
@@ -74,7 +74,7 @@ def choose_checkpoint(
     errors: list[jax.Array] = []
     for candidates, target in checkpoints:
         oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
-        hard = as_oracle("target", target, mesh)
+        hard = as_oracle("target", in_columns(candidates, target), mesh)
         check_alike(oracle, hard)
         if len(hard) < 2:
             raise ValueError(

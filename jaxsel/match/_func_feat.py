@@ -17,7 +17,7 @@ from jaxsel._inputs.checks import check_choice, check_count, check_features, to_
 from jaxsel.neighbors import normalise
 
 from ._grad_match import Labels, by_class, check_alike, filled_up, mean_of, take
-from ._inputs import Candidates, as_oracle
+from ._inputs import Candidates, as_oracle, in_columns
 from ._omp import omp
 from ._pursuit import Score
 from ._resident import Resident
@@ -100,7 +100,7 @@ def func_feat(
     mesh = along(mesh, axis)
     check_choice("distances", distances, _DISTANCES)
     oracle = as_oracle("candidates", candidates, mesh)
-    hard = as_oracle("target", target, mesh)
+    hard = as_oracle("target", in_columns(candidates, target), mesh)
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
     x: Any = features

@@ -17,7 +17,7 @@ from jaxsel._inputs.checks import check_count
 from jaxsel._inputs.labels import encode_labels
 from jaxsel.gradients import Projected, Streamed
 
-from ._inputs import Candidates, as_oracle, check_penalty
+from ._inputs import Candidates, as_oracle, check_penalty, in_columns
 from ._omp import omp
 from ._pursuit import Score
 from ._resident import Resident
@@ -103,7 +103,7 @@ def grad_match(
     """
     mesh = along(mesh, axis)
     oracle = as_oracle("candidates", candidates, mesh)
-    hard = as_oracle("target", target, mesh)
+    hard = as_oracle("target", in_columns(candidates, target), mesh)
     check_alike(oracle, hard)
     budget = check_count("budget", budget)
     psi, _ = check_penalty(penalty, penalty_l2, len(oracle), m=len(hard))

@@ -17,7 +17,7 @@ from jaxsel.gradients import Gradient, Oracle, Streamed
 
 from ._across import any_of, columns, largest, without
 from ._float64 import narrowed, repeats, widened
-from ._inputs import Candidates, as_oracle, check_target
+from ._inputs import Candidates, as_oracle, check_target, in_columns
 from ._resident import ALL, SPLIT, Mesh, Resident, laid_out, on_parts
 from ._usable import check_products, correlations, usable
 
@@ -74,7 +74,7 @@ def herding(
     mesh = along(mesh, axis)
     oracle = laid_out(as_oracle("candidates", candidates, mesh), mesh)
     k = min(check_count("budget", budget), len(oracle))
-    target, several = check_target(oracle, target)
+    target, several = check_target(oracle, in_columns(candidates, target))
     if several:
         raise ValueError("target must be a single gradient for herding")
     if isinstance(oracle, Resident):

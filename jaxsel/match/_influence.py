@@ -14,7 +14,7 @@ from jaxsel._inputs.checks import check_count, widen
 from jaxsel._results.types import Selection
 from jaxsel.gradients import Gradient, squared_norm
 
-from ._inputs import Candidates, as_oracle, check_target, one_of
+from ._inputs import Candidates, as_oracle, check_target, in_columns, one_of
 from ._resident import Resident, laid_out
 from ._usable import check_products, correlations, usable
 
@@ -84,7 +84,7 @@ def influence_scores(
     total: Any = None
     for rate, pool, b in zip(steps, oracles, targets, strict=True):
         oracle = laid_out(as_oracle("candidates", pool, mesh), mesh)
-        wanted, several = check_target(oracle, b)
+        wanted, several = check_target(oracle, in_columns(pool, b))
         if several:
             parts = [one_of(wanted, t) for t in range(len(jax.tree.leaves(wanted)[0]))]
         else:

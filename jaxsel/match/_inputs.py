@@ -12,12 +12,14 @@ from jax.core import Tracer
 
 from jaxsel._devices.mesh import is_on, whole
 from jaxsel._devices.typed import jit, tree_map
+from jaxsel._inputs.alignment import align_columns
 from jaxsel._inputs.checks import (
     as_array,
     check_concrete,
     check_numeric,
     check_positive,
 )
+from jaxsel._inputs.frames import columns_of
 from jaxsel.gradients import Dense, Gradient, Oracle, Streamed, dense
 
 from ._resident import Resident
@@ -25,6 +27,25 @@ from ._usable import check_lengths
 
 Candidates = Oracle | npt.ArrayLike | jax.Array
 """An oracle of n gradients, or an array of them, `[n, p]`."""
+
+
+def in_columns(candidates: Any, target: Any) -> Any:
+    """Return the target with the columns of the candidates' data frame, by name.
+
+    Args:
+        candidates: A table, or anything else, which has no column names.
+        target: A table, a pandas Series with a number for each column, or anything
+            else, which stays as it is.
+
+    Raises:
+        ValueError: If tables have other columns.
+    """
+    columns, index = columns_of(candidates), getattr(target, "index", None)
+    if columns is None or not hasattr(type(target), "iloc") or np.ndim(target) != 1:
+        return align_columns(candidates, target, names=("candidates", "target"))
+    labels = list(index if index is not None else [])
+    named = sorted(map(str, labels)) == sorted(map(str, columns))
+    return target[columns] if named and labels != columns else target
 
 
 def as_oracle(

@@ -32,6 +32,7 @@ from ._inputs import (
     check_penalty,
     check_target,
     check_valid,
+    in_columns,
 )
 from ._penalised import penalise
 from ._pursuit import FRESH, Score
@@ -132,6 +133,7 @@ def omp(
         [0.99 0.99]
     """
     mesh = along(mesh, axis)
+    target = in_columns(candidates, target)
     rule: Any = {
         "l2": check_positive("l2", l2, zero=True),
         "positive": bool(positive),

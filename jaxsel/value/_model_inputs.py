@@ -22,7 +22,7 @@ from jaxsel._inputs.checks import (
 )
 from jaxsel._inputs.labels import as_labels, encode_labels
 from jaxsel._inputs.scale import origin
-from jaxsel._inputs.usual_mistakes import doubt_rounding
+from jaxsel._inputs.usual_mistakes import doubt_classes, doubt_rounding
 
 from ._examples import Examples, Learner
 from ._learners import SklearnLearner
@@ -50,6 +50,21 @@ def as_learner(learner: Any) -> Learner:
         "learner must be one of jaxsel.value, such as value.LogisticRegression(), or "
         f"an estimator of scikit-learn, got {learner!r}"
     )
+
+
+def numbered(learner: Learner, labels: Any, data: Examples) -> Learner:
+    """Return a learner that has what it knows of labels by their codes.
+
+    Args:
+        learner: Any; those of jaxsel know nothing of labels.
+        labels: `[n]`.
+        data: Examples of these, with codes for labels.
+    """
+    rename = getattr(learner, "numbered", None)
+    if rename is None or not data.n_classes:
+        return learner
+    names: list[Any] = np.asarray(as_labels("y", labels)).tolist()
+    return rename(dict(zip(names, np.asarray(data.y).tolist(), strict=True)))
 
 
 def examples(
@@ -121,6 +136,7 @@ def examples(
                     "metric='r2' and a learner of targets, such as RidgeRegression()"
                 )
         codes, codes_val, classes = encode_labels(y, y_val, names=("y", names[1]))
+        doubt_classes(np.asarray(as_labels("y", y)), classes)
         if classes < 2:
             both = "y" if names[1] == "y" else f"y and {names[1]}"
             refuse_one_class(both, as_labels("y", y))

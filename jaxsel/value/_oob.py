@@ -30,7 +30,7 @@ from ._evaluator import (
 )
 from ._examples import Examples, Learner, host_workers
 from ._failures import NOT_NUMBERS, Failures, failed_rows
-from ._model_inputs import as_learner, examples
+from ._model_inputs import as_learner, examples, numbered
 from ._run import run
 from ._run_options import SampleOptions, run_options
 from ._sampling import bootstrap_counts
@@ -122,6 +122,7 @@ class _Bags:
         floats = jnp.issubdtype(np.asarray(as_labels("y", y)).dtype, jnp.floating)
         targets = learner.regression and bool(floats)
         data, _ = examples(learner, x, y, x, y, targets=targets, names=("x", "y"))
+        learner = numbered(learner, y, data)
         self.n, self.mesh, self.learner = len(data.y), mesh, learner
         self.index = row_index(x)
         self.rows = batch_rows(batch_size, self.n * max(data.n_classes, 1), _BAGS)

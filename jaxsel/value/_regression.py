@@ -28,7 +28,7 @@ from jaxsel._inputs.checks import (
     check_same_length,
 )
 from jaxsel._inputs.show import brief
-from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same, doubt_targets
 from jaxsel._results.types import Values
 from jaxsel.neighbors import METRICS, Exact, Sort, unsort
 
@@ -120,6 +120,7 @@ def _values(
         check_same_length(rows_name, rows, name, array)
         check_finite(name, array)
         targets.append(np.asarray(array, np.float32))
+    doubt_targets(targets[0])
     doubt_same(pair.x, targets[0], pair.x_val, targets[1])
     doubt_neighbours(k, len(pair.x))
     return accumulate(

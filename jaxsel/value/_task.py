@@ -21,7 +21,7 @@ from jaxsel._inputs.checks import (
     check_same_length,
 )
 from jaxsel._inputs.labels import as_labels, check_shared_labels, encode_labels
-from jaxsel._inputs.usual_mistakes import doubt_neighbours, doubt_same
+from jaxsel._inputs.usual_mistakes import doubt_classes, doubt_neighbours, doubt_same
 from jaxsel.neighbors import METRICS, Metric
 
 # How far the sum of a row of class probabilities may be from 1: what is left by
@@ -113,6 +113,7 @@ def _check_labels(
     if not soft and not soft_val:
         train, query, count = encode_labels(y, y_val)
         check_shared_labels(y, y_val, train, query)
+        doubt_classes(np.asarray(y), count)
         if n_classes is not None and n_classes < count:
             raise ValueError(
                 f"n_classes must be at least {count}, the number of classes in y and "

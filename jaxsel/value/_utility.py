@@ -33,7 +33,7 @@ from ._metrics import (
     host_measure,
     measured,
 )
-from ._model_inputs import as_learner, examples
+from ._model_inputs import as_learner, examples, numbered
 from ._scorers import Scorer, as_scorer
 
 # Coalitions that are trained in step: as many as fit the cache, since each waits for
@@ -214,6 +214,7 @@ class ModelUtility:
             )
         if metric == "roc_auc" and len(np.unique(codes)) < 2:
             raise ValueError("y_val must have two classes or more for metric 'roc_auc'")
+        learner = numbered(learner, y, data)
         self.learner, self.metric, self.data = learner, metric, data
         self.n, self.index = len(data.y), row_index(x)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxsel._inputs.checks import check_choice, check_count, check_positive
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel.value import as_utility, estimate_semivalue
 
 from ._inputs import (
@@ -23,6 +24,8 @@ from ._matching_game import MOST, Constraint, Game, owen, shapley
 from ._purchase import Terms, buy_exactly, buy_greedily
 from ._values import DatasetValues
 
+_HIDDEN = 0.1  # share of a squared length that the ridge may have without a warning
+_SHORT = 0.01  # of the mean squared length
 _ORDERS = 64  # of more than 20 owners, for standard errors over targets
 
 
@@ -148,6 +151,7 @@ def value_datasets(
     sizes = check_counts(counts, names)
     lengths = np.einsum("nd,nd->n", flat, flat)
     ridge = l2 * lengths.mean() * sizes.mean() / sizes
+    _doubt_lengths(lengths, l2, names)
     game = Game(flat, targets.mean(axis=0), ridge, constraint)
     shares = (
         _exact(game, targets) if n <= MOST else _sampled(game, targets, trainings, key)
@@ -157,6 +161,21 @@ def value_datasets(
     else:
         bought = buy_greedily(game, terms)
     return _result(game, shares, terms, bought, _Names(names, parallel))
+
+
+def _doubt_lengths(lengths: np.ndarray, l2: float, names: tuple[Any, ...]) -> None:
+    """Warn of vectors so short beside the others that the ridge hides them."""
+    usual = lengths.mean()
+    short = (lengths > 0) & (lengths < _SHORT * usual)
+    hidden = np.flatnonzero(short & (l2 * usual > _HIDDEN * lengths))
+    if hidden.size:
+        first, longest = int(hidden[0]), int(lengths.argmax())
+        doubt(
+            f"vectors must be in one unit: that of owner {names[first]!r} has length "
+            f"{lengths[first] ** 0.5:.3g}, and that of owner {names[longest]!r} "
+            f"{lengths[longest] ** 0.5:.3g}, so that l2 keeps the former from counting "
+            "in full; if the unit is the same, pass a smaller l2"
+        )
 
 
 class _Names(NamedTuple):

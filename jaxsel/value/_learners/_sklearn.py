@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -116,6 +116,33 @@ class SklearnLearner:
                 + (": for targets use metric='r2'" if data.n_classes else "")
             )
         return data
+
+    def numbered(self, codes: Mapping[Any, int]) -> SklearnLearner:
+        """Return a learner whose class weights are of codes, the labels that it fits.
+
+        Args:
+            codes: Number of each class, by its label.
+
+        Raises:
+            ValueError: If a weight is of no class.
+        """
+        renamed: dict[str, dict[int, Any]] = {}
+        for name, weights in self.estimator.get_params().items():
+            if not (name.endswith("class_weight") and isinstance(weights, Mapping)):
+                continue
+            others = [label for label in weights if label not in codes]
+            if others:
+                raise ValueError(
+                    f"{name} of the estimator must be of the classes, got "
+                    f"{others[0]!r} beside {', '.join(map(repr, [*codes][:5]))}"
+                )
+            renamed[name] = {codes[label]: w for label, w in weights.items()}
+        if not renamed:
+            return self
+        from sklearn import base
+
+        estimator = cast(Any, base.clone(self.estimator)).set_params(**renamed)
+        return dataclasses.replace(self, estimator=estimator)
 
     def fit(
         self,
