@@ -73,7 +73,7 @@ def test_columns_of_other_names():
     [
         ({}, ["--out", "v.npz"], "--out must end in .csv"),
         ({}, [*OUT, "--query", "x"], "has no column 'x'; it has 'query', 'document'"),
-        ({"score": "high"}, OUT, "must have numbers in column 'score', got 'high'"),
+        ({"score": "high"}, OUT, "in column 'score', but row 0 has 'high'"),
         ({"score": None}, OUT, "must have no gaps"),
         ({"score": np.inf}, OUT, "scores"),
         ({"document": "a"}, [*OUT, "--by-owner"], "one owner for each document"),

@@ -62,9 +62,17 @@ class Split:
                 stratify=labels if self.classes else None,
             )
         except ValueError as error:
+            count = len(np.unique(labels))
+            many = labels.dtype.kind in "iuf" and count > len(labels) / 5
             raise ValueError(
                 f"--split {self.fraction:g} must leave some of each class on both "
                 f"sides of the {len(y)} samples: {str(error).partition('. ')[0]}"
+                + (
+                    f"; the labels are {count} different numbers: if they are to be "
+                    "predicted, take a method for numeric targets"
+                    if many
+                    else ""
+                )
             ) from error  # its second sentence lists all classes
         return np.sort(train), np.sort(val)
 

@@ -99,7 +99,7 @@ def _read(args: argparse.Namespace) -> tuple[list[Any], Any, Any, list[Any] | No
     import numpy as np
     import pandas as pd
 
-    from ._tables import listing, named_as_asked, read_frame
+    from ._tables import check_numbers, listing, named_as_asked, read_frame
 
     asked = [args.query, args.document, args.score]
     asked += [args.owner] if args.by_owner else []
@@ -121,11 +121,7 @@ def _read(args: argparse.Namespace) -> tuple[list[Any], Any, Any, list[Any] | No
             f"{int(np.argmax(gaps))} has one"
         )
     score = frame[args.score]
-    if not pd.api.types.is_numeric_dtype(score):
-        raise ValueError(
-            f"{args.table} must have numbers in column {args.score!r}, got "
-            f"{score.iloc[0]!r} first"
-        )
+    check_numbers(args.table, score)
     queries, _ = pd.factorize(frame[args.query])
     documents, names = pd.factorize(frame[args.document])
     place: Any = frame.groupby(queries).cumcount()

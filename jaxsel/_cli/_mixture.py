@@ -209,9 +209,14 @@ def _read(args: argparse.Namespace) -> tuple[list[str], np.ndarray, np.ndarray]:
             to 1.
     """
     import numpy as np
-    import pandas as pd
 
-    from ._tables import choose_columns, listing, named_as_asked, read_frame
+    from ._tables import (
+        check_numbers,
+        choose_columns,
+        listing,
+        named_as_asked,
+        read_frame,
+    )
 
     frame = named_as_asked(
         args.table, read_frame(args.table), [args.metric, *args.drop]
@@ -225,12 +230,9 @@ def _read(args: argparse.Namespace) -> tuple[list[str], np.ndarray, np.ndarray]:
             f"got {listing(map(repr, names)) or 'none'}"
         )
     for name in (args.metric, *names):
-        if not pd.api.types.is_numeric_dtype(frame[name]):
-            raise ValueError(
-                f"{args.table} must have numbers in column {name!r}, got "
-                f"{frame[name].iloc[0]!r} first: correct it, or leave a column that is "
-                "no domain out with --drop"
-            )
+        domain = ", or leave a column that is no domain out with --drop"
+        remedy = "" if name == args.metric else domain
+        check_numbers(args.table, frame[name], f": correct it{remedy}")
     weights: Any = frame[names].to_numpy(np.float64, na_value=np.nan)
     metrics: Any = frame[args.metric].to_numpy(np.float64, na_value=np.nan)
     sums = weights.sum(axis=1)
@@ -261,4 +263,6 @@ def _upper(given: list[str], names: list[str]) -> np.ndarray | None:
                 f"--upper must be DOMAIN=WEIGHT with one of {', '.join(names)}, got "
                 f"{text!r}"
             ) from None
+        if not 0 <= bounds[names.index(name)] <= 1:
+            raise ValueError(f"--upper must have weights from 0 to 1, got {text!r}")
     return bounds

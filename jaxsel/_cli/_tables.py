@@ -32,6 +32,29 @@ _FEW = 20  # rows that may all differ by chance
 _EXACT = 2**53  # whole numbers up to this are told apart as floats
 
 
+def check_numbers(path: str, column: Any, remedy: str = "") -> None:
+    """Raise unless a column has numbers.
+
+    Args:
+        path: The file.
+        column: The column.
+        remedy: What the error ends with.
+
+    Raises:
+        ValueError: If it has texts; names the first.
+    """
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return
+    others = np.flatnonzero(pd.isna(pd.to_numeric(column, errors="coerce")))
+    row = int(others[0]) if others.size else 0
+    raise ValueError(
+        f"{path} must have numbers in column {column.name!r}, but row {row} has "
+        f"{column.iloc[row]!r}{remedy}"
+    )
+
+
 def read_frame(path: str, texts: Collection[str] = ()) -> pandas.DataFrame:
     """Read a table; its columns' names are texts, its index counts the rows.
 
