@@ -375,7 +375,7 @@ def _line(name: str, row: Row) -> str:
 
 
 def targets(rows: dict[str, Row], by_torch: list[Lds]) -> list[str]:
-    """Compare run 0 of a set-up, and the run of torch's in A, with what to reach."""
+    """Compare run 0 of a set-up, and torch's run in A, with the scores to reach."""
     several = rows['`network_influence(seeds=5, output="log_odds")`']
     alone, exact = rows["`network_influence`"], rows["`metagradient`"]
     dropped, most = rows["`metagradient(drops=8)`"], 0.62 if by_torch else 0.97

@@ -132,7 +132,7 @@ def doubt_neighbours(k: int, n: int) -> None:
 
 
 def doubt_classes(labels: np.ndarray, count: int) -> None:
-    """Warn of so many classes that the labels may be ids, or numbers to predict.
+    """Warn where labels may be ids, or numbers to predict: of their many classes.
 
     Args:
         labels: Class labels, `[n]`.

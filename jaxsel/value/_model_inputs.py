@@ -53,7 +53,7 @@ def as_learner(learner: Any) -> Learner:
 
 
 def numbered(learner: Learner, labels: Any, data: Examples) -> Learner:
-    """Return a learner that has what it knows of labels by their codes.
+    """Return a learner with class weights by code, if it has any.
 
     Args:
         learner: Any; those of jaxsel know nothing of labels.

@@ -214,8 +214,7 @@ class ModelUtility:
             )
         if metric == "roc_auc" and len(np.unique(codes)) < 2:
             raise ValueError("y_val must have two classes or more for metric 'roc_auc'")
-        learner = numbered(learner, y, data)
-        self.learner, self.metric, self.data = learner, metric, data
+        self.learner, self.metric, self.data = numbered(learner, y, data), metric, data
         self.n, self.index = len(data.y), row_index(x)
         self.x_val, self.y_val = jnp.asarray(x_val), jnp.asarray(codes)
         self._scorer = None

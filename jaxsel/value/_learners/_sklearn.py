@@ -118,7 +118,7 @@ class SklearnLearner:
         return data
 
     def numbered(self, codes: Mapping[Any, int]) -> SklearnLearner:
-        """Return a learner whose class weights are of codes, the labels that it fits.
+        """Return a learner with class weights by code, since it fits codes.
 
         Args:
             codes: Number of each class, by its label.
