@@ -80,6 +80,11 @@ class Failures:
         failed = count - int(np.count_nonzero(np.asarray(converged)))
         self.count(count, failed, UNCONVERGED if failed else "")
 
+    @property
+    def silent(self) -> bool:
+        """True in a worker's copy, which counts its own batches alone."""
+        return self._silent
+
     def silence(self) -> None:
         """Reset the counts, and warn no more: the run's own process does so."""
         self.drain()

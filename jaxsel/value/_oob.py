@@ -187,7 +187,9 @@ class _Bags:
         counted = self.failures
         tried = len(failed) + counted.coalitions
         hopeless = len(failed) >= _HOPELESS or tried >= _ALWAYS
-        if failed.all() and counted.failed == counted.coalitions and hopeless:
+        always = failed.all() and counted.failed == counted.coalitions
+        # A worker's copy knows one batch: the run's own process warns of all.
+        if always and hopeless and not counted.silent:
             raise ValueError(
                 f"learner must be able to learn from bags of {self.n} points, but "
                 f"failed on all of {tried}: {errors[0]}"
