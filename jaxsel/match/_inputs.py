@@ -40,10 +40,12 @@ def in_columns(candidates: Any, target: Any) -> Any:
     Raises:
         ValueError: If tables have other columns.
     """
-    columns, index = columns_of(candidates), getattr(target, "index", None)
+    if isinstance(target, (np.ndarray, jax.Array, Oracle)):
+        return target
+    columns = columns_of(candidates)
     if columns is None or not hasattr(type(target), "iloc") or np.ndim(target) != 1:
         return align_columns(candidates, target, names=("candidates", "target"))
-    labels = list(index if index is not None else [])
+    labels = list(target.index)
     named = sorted(map(str, labels)) == sorted(map(str, columns))
     return target[columns] if named and labels != columns else target
 
