@@ -304,10 +304,7 @@ def _best(
     targets: Any,
     seed: int,
 ) -> np.ndarray:
-    """Return the best mixture by further runs of the best by runs before.
-
-    The least of 2,000 single runs, or of 20 means, is so by luck, too.
-    """
+    """Return the best mixture: the least of single runs, run again in stages."""
     for i, (count, repeats) in enumerate(STAGES):
         mixtures = mixtures[np.argsort(metrics)[:count]]
         metrics = _means(mixtures, domains, targets, seed + 10_000 * (i + 1), repeats)

@@ -46,8 +46,7 @@ def in_columns(candidates: Any, target: Any) -> Any:
     if columns is None or not hasattr(type(target), "iloc") or np.ndim(target) != 1:
         return align_columns(candidates, target, names=("candidates", "target"))
     labels = list(target.index)
-    named = sorted(map(str, labels)) == sorted(map(str, columns))
-    return target[columns] if named and labels != columns else target
+    return target.loc[columns] if {*labels} == {*columns} else target
 
 
 def as_oracle(

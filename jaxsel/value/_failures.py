@@ -33,6 +33,7 @@ class Failures:
         coalitions: How many there were.
         failed: On how many of them it failed.
         first: The first error.
+        silent: Whether this is a worker's copy, which knows its own batches alone.
 
     Args:
         kind: Name of what fails, in the plural.
@@ -45,7 +46,7 @@ class Failures:
         self.first = ""
         self._unconverged = unconverged
         self._kind, self._outcome, self._told = kind, outcome, 0
-        self._silent = False
+        self.silent = False
 
     def __repr__(self) -> str:
         return f"Failures({self.failed} of {self.coalitions}, first={self.first!r})"
@@ -80,15 +81,10 @@ class Failures:
         failed = count - int(np.count_nonzero(np.asarray(converged)))
         self.count(count, failed, UNCONVERGED if failed else "")
 
-    @property
-    def silent(self) -> bool:
-        """True in a worker's copy, which counts its own batches alone."""
-        return self._silent
-
     def silence(self) -> None:
         """Reset the counts, and warn no more: the run's own process does so."""
         self.drain()
-        self._silent = True
+        self.silent = True
 
     def drain(self) -> Counts:
         """Return the counts, and reset them."""
@@ -100,7 +96,7 @@ class Failures:
 
     def warn(self) -> None:
         """Warn of the number of failures, unless it was reported before."""
-        if self.failed > self._told and not self._silent:
+        if self.failed > self._told and not self.silent:
             self._told = self.failed
             stuck = self.first == UNCONVERGED
             outcome = self._unconverged if stuck else self._outcome

@@ -48,6 +48,14 @@ def test_other_columns_are_refused(name):
         CALLS[name](other)
 
 
+def test_columns_of_numbers_and_labels_of_texts_are_others():
+    numbered = A.set_axis([3, 1, 2, 0], axis=1)
+    texts = HARD.mean().set_axis(list("3120"))
+    expected = match.omp(A, HARD.mean(), 3)
+    chosen = match.omp(numbered, texts, 3)
+    np.testing.assert_array_equal(chosen.indices, expected.indices)
+
+
 def test_a_series_of_other_labels_goes_by_position():
     plain = pd.Series(HARD.mean().to_numpy())
     expected = match.omp(A, HARD.mean(), 3)
