@@ -32,7 +32,7 @@ from jaxsel import attribute
 from ._threads import limit, limited
 from .store import HEADS, HIDDEN, TOKENS, WIDTH
 
-CLASSES, DAMPING, BATCH = 2, 1e-3, 16
+CLASSES, DAMPING, BATCH = 2, 1e-2, 16
 SHAPES = dict.fromkeys(("query", "key", "value", "out"), (WIDTH, WIDTH)) | {
     "up": (WIDTH, HIDDEN),
     "down": (HIDDEN, WIDTH),

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
 from ._ekfac import ekfac
+from ._ekfac_matrix import Ekfac
 from ._gauss_newton import Influence, chunks_of
 from ._recipe import Output, Recipe
-from ._solutions import solution_scores, target_gradients
+from ._solutions import (
+    FEW,
+    over_targets,
+    rows_at_once,
+    solution_scores,
+    target_gradients,
+)
 
 
 def ekfac_influence(
@@ -50,7 +60,113 @@ def ekfac_influence(
     n = x.shape[0]
     chunks = chunks_of(x, y, min(chunk_size, n))
     approximate = ekfac(recipe, params, chunks)
-    targets = target_gradients(recipe, params, x_val, y_val, output, of_mean=of_mean)
-    solution = approximate.solve(targets, damping)
-    scores = solution_scores(recipe, params, chunks, solution)[:, :n]
-    return Influence(-scores / n, approximate.peak, approximate.convexity)
+    if of_mean or y_val.shape[0] <= FEW:
+        targets = target_gradients(
+            recipe, params, x_val, y_val, output, of_mean=of_mean
+        )
+        solution = approximate.solve(targets, damping)
+        scores = solution_scores(recipe, params, chunks, solution)
+    else:
+        pairs = _Pairs(recipe, approximate, damping, chunks, y_val.shape[0])
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+        kernel = functools.partial(pairs.scores, output)
+        scores = over_targets(kernel, x_val, y_val, size)
+    return Influence(-scores[:, :n] / n, approximate.peak, approximate.convexity)
+
+
+class _Pairs:
+    """Products of many targets' solutions with samples' gradients.
+
+    A gradient in a layer is the product of inputs and deltas, summed over positions:
+    to turn these into the eigenbases takes `positions · (in² + out²)` multiplications,
+    and the gradient itself `in · out · (in + out)`.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        approximate: Ekfac,
+        damping: jax.Array | float,
+        chunks: tuple[jax.Array, ...],
+        targets: int,
+    ):
+        self.recipe, self.approximate, self.damping = recipe, approximate, damping
+        self.chunks = chunks
+        x, y, _ = chunks
+        inputs = jax.eval_shape(lambda x: approximate.layers.vjp(x)[1], x[0])
+        # Either samples are turned, or solutions are turned back.
+        forth = back = 0
+        for part, block in zip(inputs, approximate.blocks, strict=True):
+            rows, columns = block.eigenvalues.shape
+            forth += part.shape[1] * (rows**2 + columns**2) * y.size
+            back += rows * columns * (rows + columns) * targets
+        self.turns_samples = forth < back
+
+    def scores(self, output: Output, x_val: jax.Array, y_val: jax.Array) -> jax.Array:
+        """Return the scores of samples for targets, `[t, samples]`."""
+        scale = self.approximate.unravel(self.approximate.diagonal)
+        rest_scale = [leaf + self.damping for leaf in jax.tree.leaves(scale)]
+        size = rows_at_once(sum(leaf.size for leaf in rest_scale))
+
+        def solution(target: tuple[jax.Array, jax.Array]) -> list[jax.Array]:
+            x, y = target
+            parts, rest = self._gradient(
+                x, lambda values: self.recipe.measure(output, values, y[None])[0], True
+            )
+            blocks = self.approximate.blocks
+            parts = [
+                part / (block.eigenvalues + self.damping)
+                for part, block in zip(parts, blocks, strict=True)
+            ]
+            if not self.turns_samples:
+                parts = [
+                    _product(_product(block.inputs, part), block.deltas.T)
+                    for part, block in zip(parts, blocks, strict=True)
+                ]
+            return parts + [a / b for a, b in zip(rest, rest_scale, strict=True)]
+
+        solutions = [
+            part.reshape(len(y_val), -1)
+            for part in jax.lax.map(
+                solution, (x_val, y_val), batch_size=min(size, len(y_val))
+            )
+        ]
+
+        def of_sample(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+            x, y = sample
+            parts, rest = self._gradient(
+                x,
+                lambda values: self.recipe.losses(values, y[None])[0],
+                self.turns_samples,
+            )
+            products = [
+                _product(solution, part.reshape(-1))
+                for solution, part in zip(solutions, parts + rest, strict=True)
+            ]
+            return sum(products[1:], products[0])
+
+        def of_chunk(chunk: Any) -> jax.Array:
+            x, y, _ = chunk
+            return jax.lax.map(of_sample, (x, y), batch_size=min(size, len(y)))
+
+        parts = jax.lax.map(of_chunk, self.chunks)
+        return parts.reshape(-1, len(y_val)).T
+
+    def _gradient(
+        self, x: jax.Array, measure: Callable[[jax.Array], jax.Array], turns: bool
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        """Return the gradient in layers, `[in, out]`, and by all other parameters."""
+        values, inputs, back = self.approximate.layers.vjp(x[None])
+        deltas, rest = back(jax.grad(measure)(values))
+        parts = [(a[0], d[0]) for a, d in zip(inputs, deltas, strict=True)]
+        if turns:
+            parts = [
+                (_product(a, block.inputs), _product(d, block.deltas))
+                for (a, d), block in zip(parts, self.approximate.blocks, strict=True)
+            ]
+        leaves = [leaf[0] for leaf in jax.tree.leaves(rest)]
+        return [_product(a.T, d) for a, d in parts], leaves
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a, b, precision="highest")

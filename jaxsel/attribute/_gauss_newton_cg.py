@@ -15,12 +15,13 @@ from jaxsel._devices.typed import while_loop
 from ._ekfac import ekfac
 from ._gauss_newton import chunks_of
 from ._recipe import Output, Recipe
-from ._solutions import solution_scores, target_gradients
+from ._solutions import over_targets, solution_scores, target_gradients
 
 # Of the approximate matrix that scales residuals: its root takes fewer steps than the
 # whole, which spreads the many eigenvalues that equal the damping, and where columns
 # are on several scales far fewer than the diagonal or no scaling.
 _POWER = 0.5
+_VECTORS = 6  # of P numbers, for each target
 
 
 class CgInfluence(NamedTuple):
@@ -66,8 +67,8 @@ def gauss_newton_cg(
 ) -> CgInfluence:
     """Solve for the influence of each sample on each target: a pure kernel.
 
-    The scores of `gauss_newton`, of any number of parameters: no matrix is made. All
-    targets are solved at once, by products with the Gauss-Newton matrix: a derivative
+    The scores of `gauss_newton`, of any number of parameters: no matrix is made.
+    Targets are solved together, by products with the Gauss-Newton matrix: a derivative
     of the outputs along each direction, the curvature of the loss, and back.
 
     Residuals are scaled by M⁻¹, with M the root of an approximation of the damped
@@ -95,8 +96,9 @@ def gauss_newton_cg(
         Scores, and how the solve ended; see `CgInfluence`. Costs 2 K backward passes
         over all samples and the eigenvectors of `ekfac`, and for each step a forward
         and a backward pass for each target. Memory holds six vectors of P numbers a
-        target, the second moments of layers' inputs and deltas with their eigenvectors,
-        and the inputs and deltas of `chunk_size` samples.
+        target, of as many targets as take a fourth of it, the second moments of layers'
+        inputs and deltas with their eigenvectors, and the inputs and deltas of
+        `chunk_size` samples.
     """
     flat, unravel = ravel_pytree(params)
     n = x.shape[0]
@@ -121,17 +123,28 @@ def gauss_newton_cg(
         return total / n + damping * directions
 
     approximate = ekfac(recipe, params, chunks)
-    targets = target_gradients(recipe, params, x_val, y_val, output, of_mean=of_mean)
-    solved = _solve(
-        product,
-        targets,
-        lambda rows: approximate.solve(rows, damping, _POWER),
-        tol,
-        max_steps,
-    )
-    solution, residual, steps = solved
-    scores = solution_scores(recipe, params, chunks, solution)[:, :n]
-    return CgInfluence(-scores / n, residual, steps, approximate.convexity)
+
+    def of_targets(x_val: jax.Array, y_val: jax.Array) -> tuple[jax.Array, ...]:
+        targets = target_gradients(
+            recipe, params, x_val, y_val, output, of_mean=of_mean
+        )
+        solution, residual, steps = _solve(
+            product,
+            targets,
+            lambda rows: approximate.solve(rows, damping, _POWER),
+            tol,
+            max_steps,
+        )
+        scores = solution_scores(recipe, params, chunks, solution)[:, :n]
+        return scores, residual, jnp.full(residual.shape, steps)
+
+    if of_mean:
+        scores, residual, steps = of_targets(x_val, y_val)
+    else:
+        scores, residual, steps = over_targets(
+            of_targets, x_val, y_val, _VECTORS * flat.nbytes
+        )
+    return CgInfluence(-scores / n, residual, steps.max(), approximate.convexity)
 
 
 def _solve(

@@ -121,7 +121,9 @@ def network_influence(
     alone with `reduce="mean"`, and 2 K backward passes and the eigenvectors of layers'
     second moments, `[in, in]` and `[out, out]`, before the first. "ekfac" costs these,
     and one forward-mode pass over all samples for each target, or above 50 targets the
-    samples' gradients and P multiplications for each pair.
+    samples' gradients and P multiplications for each pair. Targets are solved together
+    where their vectors, of P numbers, fit into a fourth of the device's memory (of a
+    CPU's, 16 GiB are taken), and else block after block, with as many passes.
 
     Raises:
         TypeError: If an argument is of another kind.

@@ -38,14 +38,18 @@ class Samples(NamedTuple):
     def check_finite(self, run: str, *trees: Any) -> None:
         """Refuse results of a run, which the error names, that are not finite."""
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in _floats(trees)):
-            largest = ""
-            if jnp.issubdtype(self.x.dtype, jnp.floating):
-                peak = float(jnp.abs(self.x).max())
-                largest = f", or scale the columns of x, which reach {peak:.3g}"
             raise ValueError(
                 f"recipe must train to finite numbers, but {run} has NaN or infinity: "
-                f"lower the learning rate{largest}"
+                f"{self.advice()}"
             )
+
+    def advice(self) -> str:
+        """Return words on what makes a training that diverges converge."""
+        advice = "lower the learning rate"
+        if jnp.issubdtype(self.x.dtype, jnp.floating):
+            peak = float(jnp.abs(self.x).max())
+            advice += f", or scale the columns of x, which reach {peak:.3g}"
+        return advice
 
 
 def check_samples(x: Any, y: Any, x_val: Any, y_val: Any) -> Samples:

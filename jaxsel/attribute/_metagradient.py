@@ -26,6 +26,7 @@ from jaxsel._results.types import Values
 from jaxsel._runs.checkpoints import Checkpoints, program_digest, run_digest
 from jaxsel._runs.progress import track
 
+from ._networks import check_trained
 from ._recipe import (
     Output,
     Recipe,
@@ -51,7 +52,7 @@ def weight_derivative(
     output: Output = "loss",
     segments: int = 1,
     chunk_size: int = 25,
-) -> tuple[Float[jax.Array, " t"], Float[jax.Array, "r n"]]:
+) -> tuple[Float[jax.Array, " t"], Float[jax.Array, "r n"], Any]:
     """Differentiate the outputs after a run by the weights of samples: a pure kernel.
 
     Reverse mode through all steps. The state of the run is kept before each segment of
@@ -72,7 +73,8 @@ def weight_derivative(
         chunk_size: Directions that go back through the run together.
 
     Returns:
-        The outputs, `[t]`, and the derivative of each sum, `[r, n]`.
+        The outputs, `[t]`, the derivative of each sum, `[r, n]`, and the parameters
+        that the run ends with.
     """
     steps, width = plan.rows.shape
     length = -(-steps // segments)
@@ -98,13 +100,14 @@ def weight_derivative(
     def segment(carry: Any, batches: Any) -> tuple[Any, None]:
         return jax.lax.scan(step, carry, batches)
 
-    def outputs(shares: jax.Array) -> jax.Array:
+    def outputs(shares: jax.Array) -> tuple[jax.Array, Any]:
         start = plan.params, recipe.optimizer.init(plan.params)
         batches = rows, segmented(shares), real
         (params, _), _ = jax.lax.scan(segment, start, batches)
-        return recipe.measure(output, recipe.apply(params, x_val), y_val)
+        return recipe.measure(output, recipe.apply(params, x_val), y_val), params
 
-    measured, pull = jax.vjp(outputs, plan.shares * weights[plan.rows])
+    shares = plan.shares * weights[plan.rows]
+    measured, pull, trained = jax.vjp(outputs, shares, has_aux=True)
 
     def back(direction: jax.Array) -> jax.Array:
         # Rows that fill up a batch point at sample 0: their share of 0 is a factor
@@ -114,7 +117,7 @@ def weight_derivative(
         return zeros.at[plan.rows.reshape(-1)].add(by_share.reshape(-1))
 
     size = min(chunk_size, directions.shape[0])
-    return measured, jax.lax.map(back, directions, batch_size=size)
+    return measured, jax.lax.map(back, directions, batch_size=size), trained
 
 
 def metagradient(
@@ -229,8 +232,10 @@ def metagradient(
         range(start, seeds * len(points)), progress=progress, label="Derivatives"
     ):
         run, place = divmod(i, len(points))
-        outputs, derivative = program(points[place], np.int32(run), *data)
+        outputs, derivative, network = program(points[place], np.int32(run), *data)
         samples.check_finite(f"run {run}", outputs)
+        if place == 0 and weights is None:
+            check_trained(recipe, samples, run, network)
         if not bool(jnp.isfinite(derivative).all()):
             raise ValueError(
                 "recipe must have a derivative, but that of its training is NaN or "
@@ -267,8 +272,8 @@ def _differentiate(
     output: Output,
     segments: int,
     chunk_size: int,
-) -> tuple[jax.Array, jax.Array]:
-    """Return outputs `[t]` and derivatives `[r, n]` of a run at weights `[n]`."""
+) -> tuple[jax.Array, jax.Array, Any]:
+    """Return what `weight_derivative` does, of a run at weights `[n]`."""
     plan = recipe.plan(jax.random.fold_in(key, run), x)
     return weight_derivative(
         recipe,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxsel._devices.typed import fori_loop, jit, tree_map
 
 from ._inputs import Samples
 from ._recipe import Recipe, TrainingPlan, widened
 
+_ROWS = 1000  # about, on which a network is judged
 _MEMBERS = 2**31 - 3  # folded into the key of a run
 
 
@@ -53,8 +56,48 @@ def trained_networks(
         trained = _train(recipe, x, y, key, seeds=seeds, size=size)
     for run in range(len(jax.tree.leaves(trained)[0])):
         network = tree_map(lambda leaf, run=run: leaf[run], trained)
-        samples.check_finite(f"run {run}", network)
+        if params is None:
+            check_trained(recipe, samples, run, network)
+        else:
+            samples.check_finite(f"run {run}", network)
     return trained
+
+
+def check_trained(recipe: Recipe, samples: Samples, run: int, network: Any) -> None:
+    """Check what a run ended with, of which the messages tell the number.
+
+    Raises:
+        ValueError: If it is not finite.
+
+    Warns:
+        UserWarning: If it predicts training labels worse than the labels' shares do.
+    """
+    samples.check_finite(f"run {run}", network)
+    if recipe.loss is not None or not jnp.issubdtype(samples.y.dtype, jnp.integer):
+        return
+    rows = slice(None, None, max(len(samples.y) // _ROWS, 1))
+    x, y = samples.x[rows], samples.y[rows]
+    loss = float(_mean_loss(recipe, network, x, y))
+    shares = np.bincount(y) / len(y)
+    constant = -float(np.sum(shares * np.log(np.where(shares > 0, shares, 1))))
+    if loss > constant:
+        warnings.warn(
+            f"run {run} of the recipe ended at a mean training loss of {loss:.3g}, above "
+            f"that of the classes' shares, {constant:.3g}: attributions of a network "
+            "that predicts worse than a constant say little. Train for longer, or "
+            f"{samples.advice()}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+@jit(static_argnames="recipe")
+def _mean_loss(recipe: Recipe, network: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    def of_one(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+        x, y = sample
+        return recipe.losses(recipe.apply(network, x[None]), y[None])[0]
+
+    return jax.lax.map(of_one, (x, y), batch_size=64).mean()
 
 
 @jit(static_argnames=("recipe", "seeds", "size"))

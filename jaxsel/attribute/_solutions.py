@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,8 +11,14 @@ from jax.flatten_util import ravel_pytree
 
 from ._recipe import Output, Recipe
 
-_FEW = 50  # targets; for more, written gradients take less time
+FEW = 50
+"""Targets up to which forward-mode passes take less time than written gradients."""
+
 _NUMBERS = 2**25  # of samples' gradients that are in memory at once
+# Samples at least: with fewer, a product with the solutions takes the time of reading
+# these, which are more numbers than 16 samples' gradients.
+_LEAST = 16
+_BYTES = 2**34  # of memory, where the device does not tell
 
 
 def target_gradients(
@@ -32,8 +39,50 @@ def target_gradients(
     def gradient(target: tuple[jax.Array, jax.Array]) -> jax.Array:
         return jax.grad(measured)(flat, *target)
 
-    targets = jax.lax.map(gradient, (x_val, y_val))
-    return jnp.mean(targets, axis=0, keepdims=True) if of_mean else targets
+    if not of_mean:
+        return jax.lax.map(gradient, (x_val, y_val))
+    total, _ = jax.lax.scan(
+        lambda total, target: (total + gradient(target), None),
+        jnp.zeros_like(flat),
+        (x_val, y_val),
+    )
+    return total[None] / y_val.shape[0]
+
+
+def rows_at_once(size: int) -> int:
+    """Return how many samples' gradients of `size` numbers are in memory at once."""
+    return max(_NUMBERS // size, _LEAST)
+
+
+def over_targets(
+    kernel: Callable[[jax.Array, jax.Array], Any],
+    x_val: jax.Array,
+    y_val: jax.Array,
+    size: int,
+) -> Any:
+    """Apply a kernel to one block of targets after the other.
+
+    Args:
+        kernel: From targets `[b, ...]` and their labels to arrays `[b, ...]`.
+        x_val: Targets, `[t, ...]`.
+        y_val: Their labels or targets, `[t]`.
+        size: Bytes that the kernel keeps of a target: those of a block fit into a
+            fourth of the device's memory.
+
+    Returns:
+        The kernel's arrays, of all targets.
+    """
+    count = y_val.shape[0]
+    stats = jax.devices()[0].memory_stats() or {}
+    memory = stats.get("bytes_limit", _BYTES)
+    blocks = -(-count // max(memory // 4 // size, 1))
+    if blocks == 1:
+        return kernel(x_val, y_val)
+    # The last block is filled up with targets from the start.
+    rows = jnp.arange(count + -count % blocks) % count
+    rows = rows.reshape(blocks, -1)
+    parts = jax.lax.map(lambda rows: kernel(x_val[rows], y_val[rows]), rows)
+    return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:count], parts)
 
 
 def solution_scores(
@@ -63,9 +112,9 @@ def solution_scores(
 
     def of_chunk(chunk: Any) -> jax.Array:
         x, y, _ = chunk
-        if len(solution) > _FEW:
-            size = max(_NUMBERS // flat.size, 1)
-            return jax.lax.map(of_sample, (x, y), batch_size=min(size, len(x))).T
+        if len(solution) > FEW:
+            size = min(rows_at_once(flat.size), len(x))
+            return jax.lax.map(of_sample, (x, y), batch_size=size).T
         _, along = jax.linearize(lambda flat: losses(flat, x, y), flat)
         return jax.vmap(along)(solution)
 

@@ -16,7 +16,7 @@ from jaxsel._results.types import Values
 from jaxsel._runs.progress import track
 
 from ._gauss_newton import Influence
-from ._networks import train_checkpoints
+from ._networks import check_trained, train_checkpoints
 from ._recipe import Output, Recipe, check_recipe, name_of_output, widened
 from ._results import check_convex, over_seeds
 from ._source_kernel import source_scores
@@ -157,7 +157,8 @@ def source(
             lambda leaf, run=run: leaf[run].reshape(segments, width, *leaf.shape[2:]),
             trained,
         )
-        samples.check_finite(f"run {run}", network)
+        last = tree_map(lambda leaf: leaf[-1, -1], network)
+        check_trained(recipe, samples, run, last)
         result = _exactly(score, network, arrays, times)
         check_convex(float(result.convexity), float(result.peak))
         samples.check_finite("the solution", result.scores)

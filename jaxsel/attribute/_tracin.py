@@ -12,11 +12,11 @@ import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Shaped
 
-from jaxsel._devices.typed import jit
+from jaxsel._devices.typed import jit, tree_map
 from jaxsel._inputs.checks import check_choice, check_count
 from jaxsel._results.types import Values
 
-from ._networks import train_checkpoints
+from ._networks import check_trained, train_checkpoints
 from ._recipe import (
     Output,
     Recipe,
@@ -196,6 +196,8 @@ def network_tracin(
         chunk_size=chunk_size,
     )
     for run in range(seeds):
+        last = tree_map(lambda leaf, run=run: leaf[run, -1], trained)
+        check_trained(recipe, samples, run, last)
         samples.check_finite(f"run {run}", scores[run])
     name = name_of_output(output)
     return over_seeds(

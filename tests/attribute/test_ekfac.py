@@ -11,7 +11,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxsel import attribute
-from jaxsel.attribute import _ekfac, _gauss_newton_cg
+from jaxsel.attribute import _ekfac, _ekfac_influence, _gauss_newton_cg, _solutions
 from jaxsel.attribute._ekfac_influence import ekfac_influence
 from jaxsel.attribute._gauss_newton import chunks_of, gauss_newton
 from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
@@ -39,8 +39,11 @@ SOFTMAX = recipe_of(linear)
 MLP = recipe_of(cases.apply)
 
 
-def wide(recipe, params, arrays, damping=0.03, chunk_size=7, **options):
-    """Scores of the kernel in float64, by EK-FAC and exactly."""
+BOTH = ekfac_influence, gauss_newton
+
+
+def wide(recipe, params, arrays, damping=0.03, chunk_size=7, kernels=BOTH, **options):
+    """Scores in float64, by EK-FAC and exactly."""
     with jax.enable_x64(True):
         params = jax.tree.map(jnp.float64, params)
         x, y, x_val, y_val = arrays
@@ -51,10 +54,7 @@ def wide(recipe, params, arrays, damping=0.03, chunk_size=7, **options):
             ),
             static_argnums=0,
         )
-        return [
-            np.asarray(run(kernel, params, *arrays).scores)
-            for kernel in (ekfac_influence, gauss_newton)
-        ]
+        return [np.asarray(run(kernel, params, *arrays).scores) for kernel in kernels]
 
 
 def draws(shapes, seed=3):
@@ -323,3 +323,36 @@ def test_networks_without_layers_have_the_diagonal():
     scale = np.array([1.0, -0.5, 0.3])
     approximate, exact = wide(recipe, scale, cases.samples())
     np.testing.assert_allclose(approximate, exact, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("apply", "shapes", "n", "turned"),
+    [
+        (normed, NORMED, 3, True),
+        (normed, NORMED, 49, False),
+        (convolution, CONVOLUTION, 24, False),
+    ],
+    ids=["samples turned", "targets turned back", "positions"],
+)
+def test_many_targets_score_as_few_do(monkeypatch, apply, shapes, n, turned):
+    """In blocks of four, of which the last is filled up, in either basis."""
+    x, y, *_ = cases.samples(n=60) if apply is normed else image_samples(n=60)
+    arrays = x[:n], y[:n], x[n : n + 11], y[n : n + 11]
+    options = {"kernels": [ekfac_influence]}
+    (few,) = wide(recipe_of(apply), draws(shapes), arrays, **options)
+    size = sum(int(np.prod(shape)) for shape in shapes.values())
+    monkeypatch.setattr(_ekfac_influence, "FEW", 10)
+    monkeypatch.setattr(_solutions, "_BYTES", 4 * 4 * 8 * size)
+    sizes, turns = [], []
+
+    def scores(pairs, output, x_val, y_val):
+        sizes.append(len(y_val))
+        turns.append(pairs.turns_samples)
+        return original(pairs, output, x_val, y_val)
+
+    original = _ekfac_influence._Pairs.scores
+    monkeypatch.setattr(_ekfac_influence._Pairs, "scores", scores)
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        (many,) = wide(recipe_of(apply), draws(shapes), arrays, **options)
+    assert ({*sizes}, {*turns}) == ({4}, {turned})
+    np.testing.assert_allclose(many, few, rtol=1e-9, atol=1e-12)

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from jaxsel import attribute
-from jaxsel.attribute import _influence
+from jaxsel.attribute import _influence, _solutions
 from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
 
 KEY = jax.random.key(0)
@@ -35,6 +35,27 @@ def test_exact_scores_to_the_tolerance(output, chunk_size):
         assert error < 10 * tol
         assert error < previous
         previous = error
+
+
+def test_targets_are_solved_in_blocks_where_memory_ends(monkeypatch):
+    """Six targets in two blocks, and in three."""
+    recipe, (x, y, x_val, y_val) = cases.recipe(), cases.samples()
+    params = recipe.init(KEY, jnp.asarray(x))
+    arrays = (jnp.asarray(x), jnp.asarray(y), jnp.asarray(x_val), jnp.asarray(y_val))
+
+    def solved(memory):
+        monkeypatch.setattr(_solutions, "_BYTES", memory)
+        solve = lambda *arrays: gauss_newton_cg(recipe, params, *arrays, 0.01)
+        return jax.jit(solve)(*arrays)
+
+    size = 4 * 6 * sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    whole = solved(6 * size)
+    scale = np.abs(whole.scores).max()
+    for targets in (4, 2):
+        blocks = solved(targets * size)
+        np.testing.assert_allclose(blocks.scores, whole.scores, atol=1e-4 * scale)
+        assert blocks.residual.shape == whole.residual.shape
+        assert blocks.steps == whole.steps
 
 
 def test_the_mean_over_targets_is_solved_for_once():

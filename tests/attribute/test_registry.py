@@ -64,6 +64,13 @@ def test_nan_is_refused_by_name(name, place):
 
 
 @BY_NAME
+def test_networks_that_are_worse_than_a_constant_are_doubted(name):
+    recipe = cases.recipe(learning_rate=20.0)
+    with pytest.warns(UserWarning, match="run 0 .* worse than a constant say"):
+        ATTRIBUTIONS[name].function(recipe, *cases.samples(), key=KEY)
+
+
+@BY_NAME
 @SOME
 def test_scores_predict_the_retraining_that_they_are_for(name):
     same_run = ATTRIBUTIONS[name].same_run

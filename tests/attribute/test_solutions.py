@@ -17,11 +17,11 @@ def test_many_targets_score_as_few_do(monkeypatch, numbers):
     x, y = jnp.asarray(x), jnp.asarray(y)
     params = recipe.init(jax.random.key(0), x)
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    solution = jax.random.normal(jax.random.key(1), (_solutions._FEW + 1, size))
+    solution = jax.random.normal(jax.random.key(1), (_solutions.FEW + 1, size))
     chunks = chunks_of(x, y, 7)
     monkeypatch.setattr(_solutions, "_NUMBERS", numbers)
     many = _solutions.solution_scores(recipe, params, chunks, solution)
     few = _solutions.solution_scores(recipe, params, chunks, solution[:-1])
-    assert many.shape == (_solutions._FEW + 1, 28)
+    assert many.shape == (_solutions.FEW + 1, 28)
     np.testing.assert_allclose(many[:-1], few, atol=1e-5)
     assert abs(many[-1]).max() > 0.1

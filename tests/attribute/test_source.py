@@ -1,5 +1,7 @@
 """SOURCE: closed forms of quadratic losses, an explicit reference, and refusals."""
 
+import contextlib
+
 import attribution_cases as cases
 import jax
 import jax.numpy as jnp
@@ -252,9 +254,11 @@ def test_raw_tables_are_near_the_reference_in_float64(name, solver):
     x, y, x_val, y_val = raw_table(name)
     rate = 2e-4 if name == "unscaled columns" else 0.1
     recipe = cases.recipe(learning_rate=rate, epochs=30, batch_size=16)
-    values = attribute.source(
-        recipe, x, y, x_val, y_val, key=KEY, reduce=None, solver=solver
-    )
+    doubt = pytest.warns(UserWarning, match="worse than a constant")
+    with doubt if name == "unscaled columns" else contextlib.nullcontext():
+        values = attribute.source(
+            recipe, x, y, x_val, y_val, key=KEY, reduce=None, solver=solver
+        )
     networks = references.checkpoints(
         recipe, RUN, jnp.asarray(x), jnp.asarray(y, jnp.int32), 3, 6
     )
