@@ -70,6 +70,16 @@ READ = {
         {"a": [1234, 20000], "b": [0.5, 2]},
         "'1.234' as 1234, which is a guess",
     ),
+    "points of thousands": (
+        "a,b\n950,0.5\n1.200,0.25\n4.253,2\n",
+        {"a": [950, 1.2, 4.253], "b": [0.5, 0.25, 2]},
+        "'a' of t.csv is read as numbers, '1.200' as 1.2, but others have no mark",
+    ),
+    "points without doubt": (
+        "a,b,c\n950,5,0.500\n1.2,0.25,950\n4.253,2,1.250\n",
+        {"a": [950, 1.2, 4.253], "b": [5, 0.25, 2], "c": [0.5, 950, 1.25]},
+        "",
+    ),
     "quoted lines": ('a,label\n"1\n2,3",x\n4,y\n', {**AB, "a": ["1\n2,3", "4"]}, ""),
     "long texts": (f"a,label\n{'t' * 200_000},x\nu,y\n", None, ""),
     "names of classes": (

@@ -33,6 +33,7 @@ _KINDS = {
 _SEPARATORS = ",;\t|"
 _HEAD = 100  # rows that tell the separator
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060"
+_THOUSANDS = r"[1-9]\d{0,2}(\.\d{3})?"
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
@@ -117,6 +118,17 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
             # Codes: "01" is not "1", and must be written again as it was.
             if written.str.match(_PADDED).any():
                 frame = frame.assign(**{name: written})
+    for name in _maybe_thousands(frame):
+        written = (
+            read(usecols=[names.index(name)], dtype=str)[name].dropna().str.strip()
+        )
+        zeros = written[written.str.match(r".*\.\d\d0$")]
+        if written.str.fullmatch(_THOUSANDS).all() and len(zeros):
+            doubt(
+                f"column {name!r} of {path} is read as numbers, {zeros.iloc[0]!r} as "
+                f"{float(zeros.iloc[0]):g}, but others have no mark: if it is between "
+                "thousands, write the numbers without"
+            )
     return frame.iloc[: layout.rows - layout.empty]
 
 
@@ -373,6 +385,19 @@ def _with_decimal_commas(
             if reading.guess:
                 doubt(f"column {name!r} of {path} {reading.guess}")
     return frame
+
+
+def _maybe_thousands(frame: pandas.DataFrame) -> list[str]:
+    """Return columns with whole numbers below 1,000, and larger ones over 1,000."""
+    names = []
+    for name in frame.columns:
+        values = frame[name].dropna()
+        if values.dtype == float and (values >= 1).all():
+            whole = values % 1 == 0
+            scaled = values[~whole] * 1000
+            if whole.any() and (~whole).any() and (values < 1000).all():
+                names += [name] * bool(((scaled - scaled.round()).abs() < 1e-6).all())
+    return names
 
 
 def _few(names: Sequence[str]) -> str:

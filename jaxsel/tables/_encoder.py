@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "jaxsel.tables.encoder"
 _UNUSUAL = 4  # standard errors by which the share of rare categories may differ
+_MANY = 10  # rows that are not all empty by chance
 _SOME = 0.05  # share of rows with categories that were not fitted, which is told
 
 
@@ -186,6 +187,11 @@ class TableEncoder:
         for column in self._columns:
             if isinstance(column, Category):
                 _doubt_unseen(column, frame[column.name])
+            if len(frame) >= _MANY and frame[column.name].isna().all():
+                doubt(
+                    f"column {column.name!r} is empty in all {len(frame)} rows: each "
+                    "gets what stands for a gap in the table that was fitted"
+                )
         return features(self._columns, frame)
 
     def unseen(self, table: Any) -> dict[str, tuple[float, list[str]]]:

@@ -123,7 +123,7 @@ def test_an_encoder_is_written_and_read():
     )
     encoder = TableEncoder(max_categories=4).fit(train)
     again = TableEncoder.from_json(encoder.to_json())
-    new = train[::-1].assign(kind="z", work=None)
+    new = train[::-1].assign(kind="z", work=train.work.where(train.index > 9))
     np.testing.assert_array_equal(again.transform(new), encoder.transform(new))
     assert again.feature_names == encoder.feature_names
     assert again.plan == encoder.plan
@@ -338,3 +338,13 @@ def test_categories_that_were_not_fitted_are_told():
     encoder.transform(pd.DataFrame({"c": ["often", "x"] * 20}))
     with pytest.warns(UserWarning, match="'c' has categories in 100% of 40 rows"):
         encoder.transform(pd.DataFrame({"c": ["z", "x"] * 20}))
+
+
+def test_columns_that_are_empty_throughout_are_told():
+    train = pd.DataFrame({"n": np.arange(20.0), "c": ["yes", "no"] * 10})
+    encoder = TableEncoder().fit(train)
+    for name in train:
+        with pytest.warns(UserWarning, match=f"'{name}' is empty in all 20 rows"):
+            encoder.transform(train.assign(**{name: None}))
+    encoder.transform(train.assign(n=None)[:9])
+    encoder.transform(train.assign(n=train.n.where(train.index > 12)))
