@@ -388,15 +388,20 @@ def _with_decimal_commas(
 
 
 def _maybe_thousands(frame: pandas.DataFrame) -> list[str]:
-    """Return columns with whole numbers below 1,000, and larger ones over 1,000."""
+    """Return columns whose numbers are whole, or have up to three decimals."""
+    import numpy as np
+
     names = []
-    for name in frame.columns:
-        values = frame[name].dropna()
-        if values.dtype == float and (values >= 1).all():
-            whole = values % 1 == 0
-            scaled = values[~whole] * 1000
-            if whole.any() and (~whole).any() and (values < 1000).all():
-                names += [name] * bool(((scaled - scaled.round()).abs() < 1e-6).all())
+    for name in frame.select_dtypes("float").columns:
+        values = frame[name].dropna().to_numpy(float)
+        whole = values % 1 == 0
+        rest = values[~whole] * 1000
+        if (
+            0 < whole.sum() < len(values)
+            and np.all((values >= 1) & (values < 1000))
+            and np.allclose(rest, rest.round(), rtol=0, atol=1e-6)
+        ):
+            names.append(name)
     return names
 
 

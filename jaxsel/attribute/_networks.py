@@ -82,10 +82,10 @@ def check_trained(recipe: Recipe, samples: Samples, run: int, network: Any) -> N
     constant = -float(np.sum(shares * np.log(np.where(shares > 0, shares, 1))))
     if loss > constant:
         warnings.warn(
-            f"run {run} of the recipe ended at a mean training loss of {loss:.3g}, above "
-            f"that of the classes' shares, {constant:.3g}: attributions of a network "
-            "that predicts worse than a constant say little. Train for longer, or "
-            f"{samples.advice()}",
+            f"run {run} of the recipe ended at a mean training loss of {loss:.3g}, "
+            f"above that of the classes' shares, {constant:.3g}: attributions of a "
+            "network that predicts worse than a constant say little. Train for longer, "
+            f"or {samples.advice()}",
             UserWarning,
             stacklevel=4,
         )

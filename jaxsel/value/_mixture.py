@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jaxsel._inputs.alignment import check_row_order
 from jaxsel._inputs.checks import (
     as_array,
     check_choice,
     check_numeric,
     check_same_length,
 )
+from jaxsel._inputs.frames import columns_of
 from jaxsel._inputs.usual_mistakes import doubt
 
 from ._mixture_design import check_mixtures, check_upper
@@ -55,7 +57,7 @@ def mixture_response(
             of the runs, left out, is more likely under it.
         upper: Upper bounds of the weights, `[D]`; 1 if None. For a budget of B samples
             and at most e passes: `e * counts / B`.
-        names: Names of the domains; their numbers if None.
+        names: Names of the domains; if None the columns' labels of a table, or numbers.
 
     Returns:
         A `MixtureResponse`.
@@ -83,6 +85,8 @@ def mixture_response(
     check_choice("goal", goal, ("min", "max"))
     if model is not None:
         check_choice("model", model, MODELS)
+    check_row_order("mixtures", mixtures, "metrics", metrics)
+    columns = columns_of(mixtures)
     weights = check_mixtures("mixtures", mixtures)
     domains = weights.shape[1]
     scores = np.asarray(as_array("metrics", metrics))
@@ -92,7 +96,7 @@ def mixture_response(
     scores = scores.astype(np.float64)
     check_same_length("mixtures", weights, "metrics", scores)
     bounds = check_upper(upper, domains)
-    labels = tuple(range(domains)) if names is None else tuple(names)
+    labels = tuple(names if names is not None else columns or range(domains))
     if len(labels) != domains:
         raise ValueError(f"names must have length {domains}, got {len(labels)}")
     if domains == 1:

@@ -346,6 +346,17 @@ def test_diverged_runs_are_left_out_with_a_warning(response):
         np.testing.assert_allclose(part, right, rtol=0.01)
 
 
+def test_columns_of_a_table_name_the_domains(response):
+    pd = pytest.importorskip("pandas")
+    runs = [f"r{i}" for i in range(len(response.mixtures))]
+    table = pd.DataFrame(response.mixtures, runs, ["web", "code", "news"])
+    metrics = pd.Series(response.metrics, runs)
+    named = value.mixture_response(table, metrics, model="quadratic")
+    assert named.names == ("web", "code", "news")
+    with pytest.raises(ValueError, match="mixtures and metrics must have their rows"):
+        value.mixture_response(table, metrics[::-1])
+
+
 def test_models_are_chosen_by_errors_of_runs_left_out():
     rng = np.random.default_rng(0)
     mixtures = value.mixture_design(jax.random.key(1), 30, 4)
