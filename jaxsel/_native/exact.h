@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "rows.h"
+#include "sort.h"
 
 namespace {
 
 // Squared distance in double precision, by differences, so that nothing cancels.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define JAXSEL_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define JAXSEL_CLONES
-#endif
 // The sum of a term of the entries a and b of two rows, in lanes that compilers vectorize.
 #define JAXSEL_SUM(NAME, TYPE_A, TYPE_B, TERM)                                        \
   JAXSEL_CLONES double NAME(const TYPE_A* rows_a, const TYPE_B* rows_b, int64_t d) {  \

@@ -235,10 +235,42 @@ struct ValueScratch {
 
 // v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
 // equal gains no terms cancel. Weights are sums of the drops, which float32 weights may
-// lose, read again each 1024 ranks, before the roundings of the drops add up. Points that
-// are `tied(rank)` with the one before share the mean over all orders of them.
-template <typename Tied>
+// lose, read again each 1024 ranks, before the roundings of the drops add up. Four ranks
+// at a time, whose sums do not wait for one another.
 void WriteValues(const int32_t* order, const float* gain, const float* weight,
+                 const float* drop, int64_t n, float* value) {
+  double level = n ? weight[n - 1] : 0, worth = 0, behind = 0;
+  int64_t r = n;
+  while (r % 4) {
+    --r;
+    const double here = gain[order[r]];
+    worth += level * (here - behind);
+    value[order[r]] = static_cast<float>(worth);
+    level += drop[r];
+    behind = here;
+  }
+  while (r > 0) {
+    if (r % 1024 == 0) level = weight[r - 1];
+    r -= 4;
+    const int32_t* at = order + r;
+    const double g0 = gain[at[0]], g1 = gain[at[1]], g2 = gain[at[2]], g3 = gain[at[3]];
+    const double near = double(drop[r + 1]) + drop[r], far = double(drop[r + 3]) + drop[r + 2];
+    const double t3 = level * (g3 - behind), t2 = (level + drop[r + 3]) * (g2 - g3),
+                 t1 = (level + far) * (g1 - g2), t0 = (level + (far + drop[r + 1])) * (g0 - g1);
+    value[at[3]] = static_cast<float>(worth + t3);
+    value[at[2]] = static_cast<float>(worth + (t3 + t2));
+    value[at[1]] = static_cast<float>(worth + (t3 + t2 + t1));
+    worth += (t3 + t2) + (t1 + t0);
+    value[at[0]] = static_cast<float>(worth);
+    level += far + near;
+    behind = g0;
+  }
+}
+
+// As WriteValues, where points that are `tied(rank)` with the one before share the mean
+// over all orders of them.
+template <typename Tied>
+void WriteMeans(const int32_t* order, const float* gain, const float* weight,
                  const float* drop, int64_t n, Tied tied, float* value) {
   // The weight of rank `first`; what a point that gains `behind` is worth one rank on.
   double level = n ? weight[n - 1] : 0, worth = 0, behind = 0, mean;
@@ -304,9 +336,10 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
         if (const Exact exact = exacts.At(row)) {
           Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
         }
-        WriteValues(
-            order, gain, weight, drop, n, [=](int64_t r) { return ties && (*ties)[r]; },
-            out + row * n);
+        float* value = out + row * n;
+        if (!ties) return WriteValues(order, gain, weight, drop, n, value);
+        WriteMeans(order, gain, weight, drop, n, [=](int64_t r) { return (*ties)[r]; },
+                   value);
       });
   return ffi::Error::Success();
 }
@@ -341,13 +374,13 @@ ffi::Error Ranked(ffi::ThreadPool pool, ffi::Buffer<ffi::S32> orders, Floats nea
   float* out = values->typed_data();
   struct None {};
   ForEachRow<None>(pool, n ? CountRows(batch) : 0, [=](int64_t row, None&) {
-    const float* near = average ? d + at_near.Offset(row) : nullptr;
-    const auto tied = [=](int64_t r) {
-      return near && SortKey(near[r]) == SortKey(near[r - 1]);
-    };
-    WriteValues(o + at_order.Offset(row), g + at_gain.Offset(row),
-                w + at_weight.Offset(row), p + at_drop.Offset(row), n, tied,
-                out + row * n);
+    const int32_t* order = o + at_order.Offset(row);
+    const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
+                *drop = p + at_drop.Offset(row), *near = d + at_near.Offset(row);
+    float* value = out + row * n;
+    if (!average) return WriteValues(order, gain, weight, drop, n, value);
+    const auto tied = [=](int64_t r) { return SortKey(near[r]) == SortKey(near[r - 1]); };
+    WriteMeans(order, gain, weight, drop, n, tied, value);
   });
   return ffi::Error::Success();
 }

@@ -25,7 +25,7 @@ def test_operations_execute_no_fifth_more_than_recorded():
 def test_a_loop_that_does_nothing_is_noticed(tmp_path):
     native = tmp_path / "native"
     shutil.copytree(instructions.NATIVE, native)
-    source, line = native / "sort.h", "  s.count.assign(3 * kBuckets, 0);\n"
+    source, line = native / "sort.h", "  s.keys.resize(n);\n"
     text = source.read_text()
     assert text.count(line) == 1
     idle = "  for (volatile int64_t i = 0; i < 8 * n; ++i);\n"

@@ -72,6 +72,25 @@ def test_zeros_of_both_signs_are_tied(sort):
     assert neighbors.argsort(row, sort=sort).tolist() == [1, 2, 4, 5, 0, 3]
 
 
+def rows_to_sort(n):
+    """Rows of which the compiled sort takes short cuts, begins to, or does not."""
+    rng = np.random.default_rng(n)
+    near = rng.chisquare(64, n)
+    crowded = np.where(np.arange(n) % 50, 1 + 1e-7 * rng.random(n), 15)
+    rows = [near, near.round(), crowded[::-1], np.ones(n), rng.normal(size=n) ** 2]
+    rows += [np.where(near < 60, part, near) for part in (np.nan, -np.nan, np.inf)]
+    rows += [np.where(near < 60, -0.0, 0), np.exp(9 * rng.normal(size=n))]
+    return np.array(rows, np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 1000, 2**14, 2**14 + 1])
+@pytest.mark.parametrize("sort", SORTS)
+def test_rows_of_all_kinds_are_sorted_stably(n, sort):
+    rows = rows_to_sort(n)
+    order = jax.vmap(partial(neighbors.argsort, sort=sort))(jnp.asarray(rows))
+    np.testing.assert_array_equal(order, np.argsort(rows, axis=1, kind="stable"))
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_sums_over_many_ranks_keep_their_digits(sort):
     """Weights that fall evenly, and points that all gain 1: all are worth 1 / n."""
