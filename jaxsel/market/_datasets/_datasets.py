@@ -26,6 +26,7 @@ from ._values import DatasetValues
 
 _HIDDEN = 0.1  # share of a squared length that the ridge may have without a warning
 _SHORT = 0.01  # of the mean squared length
+_ASKED = 0.05  # of the largest squared cosine with the target
 _ORDERS = 64  # of more than 20 owners, for standard errors over targets
 
 
@@ -151,7 +152,8 @@ def value_datasets(
     sizes = check_counts(counts, names)
     lengths = np.einsum("nd,nd->n", flat, flat)
     ridge = l2 * lengths.mean() * sizes.mean() / sizes
-    _doubt_lengths(lengths, l2, names)
+    aligned = flat @ targets.mean(axis=0)
+    _doubt_lengths(lengths, aligned, l2, names)
     game = Game(flat, targets.mean(axis=0), ridge, constraint)
     shares = (
         _exact(game, targets) if n <= MOST else _sampled(game, targets, trainings, key)
@@ -163,10 +165,23 @@ def value_datasets(
     return _result(game, shares, terms, bought, _Names(names, parallel))
 
 
-def _doubt_lengths(lengths: np.ndarray, l2: float, names: tuple[Any, ...]) -> None:
-    """Warn of vectors so short beside the others that the ridge hides them."""
+def _doubt_lengths(
+    lengths: np.ndarray, aligned: np.ndarray, l2: float, names: tuple[Any, ...]
+) -> None:
+    """Warn of vectors so short beside the others that the ridge hides them.
+
+    Args:
+        lengths: Squared lengths, `[n]`.
+        aligned: Products with the mean target, `[n]`.
+        l2: The ridge, as a share of the mean squared length.
+        names: Names of the owners.
+    """
     usual = lengths.mean()
     short = (lengths > 0) & (lengths < _SHORT * usual)
+    # Nothing is hidden of an owner whose direction no target asks for.
+    short &= (
+        aligned**2 > _ASKED * lengths * (aligned**2 / np.maximum(lengths, 1e-300)).max()
+    )
     hidden = np.flatnonzero(short & (l2 * usual > _HIDDEN * lengths))
     if hidden.size:
         first, longest = int(hidden[0]), int(lengths.argmax())
