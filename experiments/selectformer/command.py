@@ -25,7 +25,7 @@ FULL = (
     "two of them, fine-tuned final models"
 )
 LASTS = "a seed of proxies takes seven minutes on two cores, twenty of scores three"
-LASTS_FULL = "over three hours on two cores"
+LASTS_FULL = "three hours on two cores, and 10 GB of memory"
 SPREAD = True
 
 CELL = """\

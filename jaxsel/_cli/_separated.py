@@ -388,19 +388,18 @@ def _with_decimal_commas(
 
 
 def _maybe_thousands(frame: pandas.DataFrame) -> list[str]:
-    """Return columns whose numbers are whole, or have up to three decimals."""
+    """Return columns of numbers from 1 to 1,000, some of them whole."""
     import numpy as np
 
     names = []
     for name in frame.select_dtypes("float").columns:
         values = frame[name].dropna().to_numpy(float)
+        if not np.all((values >= 1) & (values < 1000)):
+            continue
         whole = values % 1 == 0
         rest = values[~whole] * 1000
-        if (
-            0 < whole.sum() < len(values)
-            and np.all((values >= 1) & (values < 1000))
-            and np.allclose(rest, rest.round(), rtol=0, atol=1e-6)
-        ):
+        three = np.allclose(rest, rest.round(), rtol=0, atol=1e-6)
+        if three and 0 < whole.sum() < len(values):
             names.append(name)
     return names
 

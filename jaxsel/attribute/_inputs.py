@@ -44,7 +44,7 @@ class Samples(NamedTuple):
             )
 
     def advice(self) -> str:
-        """Return words on what makes a training that diverges converge."""
+        """Return advice for a training that diverges."""
         advice = "lower the learning rate"
         if jnp.issubdtype(self.x.dtype, jnp.floating):
             peak = float(jnp.abs(self.x).max())

@@ -273,7 +273,7 @@ def _differentiate(
     segments: int,
     chunk_size: int,
 ) -> tuple[jax.Array, jax.Array, Any]:
-    """Return what `weight_derivative` does, of a run at weights `[n]`."""
+    """Differentiate a run at weights `[n]`, as `weight_derivative` does."""
     plan = recipe.plan(jax.random.fold_in(key, run), x)
     return weight_derivative(
         recipe,

@@ -64,7 +64,7 @@ def trained_networks(
 
 
 def check_trained(recipe: Recipe, samples: Samples, run: int, network: Any) -> None:
-    """Check what a run ended with, of which the messages tell the number.
+    """Check the network of a run, which the messages name.
 
     Raises:
         ValueError: If it is not finite.
