@@ -118,10 +118,12 @@ def read_separated(path: str, texts: Collection[str]) -> pandas.DataFrame:
             # Codes: "01" is not "1", and must be written again as it was.
             if written.str.match(_PADDED).any():
                 frame = frame.assign(**{name: written})
-    for name in _maybe_thousands(frame):
-        written = (
-            read(usecols=[names.index(name)], dtype=str)[name].dropna().str.strip()
-        )
+    doubtful = _maybe_thousands(frame)
+    texts_of = (
+        read(usecols=[*map(names.index, doubtful)], dtype=str) if doubtful else {}
+    )
+    for name in doubtful:
+        written = texts_of[name].dropna().str.strip()
         zeros = written[written.str.match(r".*\.\d\d0$")]
         if written.str.fullmatch(_THOUSANDS).all() and len(zeros):
             doubt(

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "clones.h"
 #include "rows.h"
-#include "sort.h"
 
 namespace {
 
-// Squared distance in double precision, by differences, so that nothing cancels.
-// The sum of a term of the entries a and b of two rows, in lanes that compilers vectorize.
+// Squared distance in double precision, by differences, so that nothing cancels: the sum
+// of a term of the entries a and b of two rows, in lanes that compilers vectorize.
 #define JAXSEL_SUM(NAME, TYPE_A, TYPE_B, TERM)                                        \
   JAXSEL_CLONES double NAME(const TYPE_A* rows_a, const TYPE_B* rows_b, int64_t d) {  \
     constexpr int kLanes = 16;                                                        \

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxsel._devices.typed import tree_map
 from jaxsel.gradients import FollowedLayers
 
-from ._ekfac_matrix import Block, Ekfac
+from ._ekfac_matrix import Block, Ekfac, product
 from ._recipe import Recipe
 
 
@@ -186,14 +186,14 @@ class _Passes:
 
         def add(totals: list[jax.Array], chunk: _Chunk) -> list[jax.Array]:
             pairs = zip(chunk.inputs, bases, strict=True)
-            inputs = [_product(a, basis[0]) for a, basis in pairs]
+            inputs = [product(a, basis[0]) for a, basis in pairs]
 
             def of_root(
                 totals: list[jax.Array], root: jax.Array
             ) -> tuple[list[jax.Array], None]:
                 deltas, _ = chunk.back(root)
                 pairs = zip(deltas, bases, strict=True)
-                deltas = [_product(d, basis[1]) for d, basis in pairs]
+                deltas = [product(d, basis[1]) for d, basis in pairs]
                 return [
                     total + _squares(a, d)
                     for total, a, d in zip(totals, inputs, deltas, strict=True)
@@ -229,16 +229,12 @@ class _Passes:
 def _second(rows: jax.Array, weights: jax.Array) -> jax.Array:
     """Return the weighted second moment of rows `[b, positions, m]`, `[m, m]`."""
     flat = rows.reshape(-1, rows.shape[2])
-    return _product((flat * weights.reshape(-1, 1)).T, flat)
+    return product((flat * weights.reshape(-1, 1)).T, flat)
 
 
 def _squares(inputs: jax.Array, deltas: jax.Array) -> jax.Array:
     """Return the sum over samples of squared gradients, `[in, out]`."""
     if inputs.shape[1] == 1:
-        return _product((inputs[:, 0] ** 2).T, deltas[:, 0] ** 2)
-    gradients = _product(inputs.swapaxes(1, 2), deltas)
+        return product((inputs[:, 0] ** 2).T, deltas[:, 0] ** 2)
+    gradients = product(inputs.swapaxes(1, 2), deltas)
     return jnp.sum(gradients * gradients, axis=0)
-
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, b, precision="highest")

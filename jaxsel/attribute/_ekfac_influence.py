@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
 from ._ekfac import ekfac
-from ._ekfac_matrix import Ekfac
+from ._ekfac_matrix import Ekfac, product
 from ._gauss_newton import Influence, chunks_of
 from ._recipe import Output, Recipe
 from ._solutions import (
@@ -104,9 +103,9 @@ class _Pairs:
 
     def scores(self, output: Output, x_val: jax.Array, y_val: jax.Array) -> jax.Array:
         """Return the scores of samples for targets, `[t, samples]`."""
-        scale = self.approximate.unravel(self.approximate.diagonal)
-        rest_scale = [leaf + self.damping for leaf in jax.tree.leaves(scale)]
-        size = rows_at_once(sum(leaf.size for leaf in rest_scale))
+        diagonal = self.approximate.diagonal
+        squares = self._rest(self.approximate.unravel(diagonal))
+        size = rows_at_once(diagonal.size)
 
         def solution(target: tuple[jax.Array, jax.Array]) -> list[jax.Array]:
             x, y = target
@@ -120,10 +119,13 @@ class _Pairs:
             ]
             if not self.turns_samples:
                 parts = [
-                    _product(_product(block.inputs, part), block.deltas.T)
+                    product(product(block.inputs, part), block.deltas.T)
                     for part, block in zip(parts, blocks, strict=True)
                 ]
-            return parts + [a / b for a, b in zip(rest, rest_scale, strict=True)]
+            return parts + [
+                part / (square + self.damping)
+                for part, square in zip(rest, squares, strict=True)
+            ]
 
         solutions = [
             part.reshape(len(y_val), -1)
@@ -140,7 +142,7 @@ class _Pairs:
                 self.turns_samples,
             )
             products = [
-                _product(solution, part.reshape(-1))
+                product(solution, part.reshape(-1))
                 for solution, part in zip(solutions, parts + rest, strict=True)
             ]
             return sum(products[1:], products[0])
@@ -161,12 +163,13 @@ class _Pairs:
         parts = [(a[0], d[0]) for a, d in zip(inputs, deltas, strict=True)]
         if turns:
             parts = [
-                (_product(a, block.inputs), _product(d, block.deltas))
+                (product(a, block.inputs), product(d, block.deltas))
                 for (a, d), block in zip(parts, self.approximate.blocks, strict=True)
             ]
-        leaves = [leaf[0] for leaf in jax.tree.leaves(rest)]
-        return [_product(a.T, d) for a, d in parts], leaves
+        return [product(a.T, d) for a, d in parts], [
+            leaf[0] for leaf in self._rest(rest)
+        ]
 
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, b, precision="highest")
+    def _rest(self, tree: Any) -> list[jax.Array]:
+        leaves = jax.tree.leaves(tree)
+        return [leaves[i] for i in self.approximate.layers.rest]

@@ -85,9 +85,9 @@ class Ekfac:
         """
 
         def of_block(block: Block, part: jax.Array) -> jax.Array:
-            turned = _product(_product(block.inputs.T, part), block.deltas)
+            turned = product(product(block.inputs.T, part), block.deltas)
             turned = function(turned, block.eigenvalues)
-            return _product(_product(block.inputs, turned), block.deltas.T)
+            return product(product(block.inputs, turned), block.deltas.T)
 
         scale = function(self.others, self.diagonal)
 
@@ -99,5 +99,6 @@ class Ekfac:
         return jax.vmap(of_row)(rows)
 
 
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Multiply two matrices in full precision, on accelerators too."""
     return jnp.matmul(a, b, precision="highest")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsel._devices.typed import fori_loop, jit, tree_map
+from jaxsel._inputs.usual_mistakes import doubt
 
 from ._inputs import Samples
 from ._recipe import Recipe, TrainingPlan, widened
@@ -81,13 +81,11 @@ def check_trained(recipe: Recipe, samples: Samples, run: int, network: Any) -> N
     shares = np.bincount(y) / len(y)
     constant = -float(np.sum(shares * np.log(np.where(shares > 0, shares, 1))))
     if loss > constant:
-        warnings.warn(
+        doubt(
             f"run {run} of the recipe ended at a mean training loss of {loss:.3g}, "
             f"above that of the classes' shares, {constant:.3g}: attributions of a "
             "network that predicts worse than a constant say little. Train for longer, "
-            f"or {samples.advice()}",
-            UserWarning,
-            stacklevel=4,
+            f"or {samples.advice()}"
         )
 
 

@@ -73,7 +73,7 @@ def over_targets(
         The kernel's arrays, of all targets.
     """
     count = y_val.shape[0]
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     memory = stats.get("bytes_limit", _BYTES)
     blocks = -(-count // max(memory // 4 // size, 1))
     if blocks == 1:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Shaped
 from jaxsel._devices.typed import tree_map
 
 from ._ekfac import ekfac_mean
+from ._ekfac_matrix import product
 from ._gauss_newton import Influence, chunks_of, gauss_newton_matrix
 from ._recipe import Output, Recipe
 from ._solutions import solution_scores, target_gradients
@@ -41,8 +42,8 @@ class Spectrum:
         self, rows: jax.Array, function: Callable[[jax.Array, jax.Array], jax.Array]
     ) -> jax.Array:
         """Multiply rows `[t, P]` by a function of the matrix, as `Ekfac.multiply`."""
-        turned = function(_product(rows, self.vectors), self.eigenvalues[None])
-        return _product(turned, self.vectors.T)
+        turned = function(product(rows, self.vectors), self.eigenvalues[None])
+        return product(turned, self.vectors.T)
 
 
 def source_scores(
@@ -152,7 +153,3 @@ def _mean_exp(exponents: jax.Array) -> jax.Array:
     positive = exponents > 0
     safe = jnp.where(positive, exponents, 1)
     return jnp.where(positive, -jnp.expm1(-safe) / safe, 1)
-
-
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, b, precision="highest")

@@ -30,6 +30,7 @@ class FollowedLayers:
 
     Attributes:
         count: Number of layers.
+        rest: Numbers of the floating-point leaves that are no layer's.
 
     Raises:
         TypeError: If `function` cannot be called.
@@ -65,6 +66,11 @@ class FollowedLayers:
                 break
             self._followed -= others
         self.count = len(self._layers)
+        self.rest = tuple(
+            i
+            for i, leaf in enumerate(self._leaves)
+            if i not in self._followed and _is_float(leaf.dtype)
+        )
 
     def __repr__(self) -> str:
         return f"FollowedLayers(count={self.count})"
@@ -88,7 +94,7 @@ class FollowedLayers:
         rest = {
             i: jnp.broadcast_to(leaf[None], (size, *leaf.shape))
             for i, leaf in enumerate(self._leaves)
-            if i not in self._followed and _is_float(leaf.dtype)
+            if i in self.rest
         }
         taps = [jnp.zeros((size, *s.shape), s.dtype) for s in self._plan.shapes]
 

@@ -179,9 +179,8 @@ def _doubt_lengths(
     usual = lengths.mean()
     short = (lengths > 0) & (lengths < _SHORT * usual)
     # Nothing is hidden of an owner whose direction no target asks for.
-    short &= (
-        aligned**2 > _ASKED * lengths * (aligned**2 / np.maximum(lengths, 1e-300)).max()
-    )
+    cosines = aligned**2 / np.maximum(lengths, np.finfo(float).tiny)  # up to a factor
+    short &= cosines > _ASKED * cosines.max()
     hidden = np.flatnonzero(short & (l2 * usual > _HIDDEN * lengths))
     if hidden.size:
         first, longest = int(hidden[0]), int(lengths.argmax())
