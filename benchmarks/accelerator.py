@@ -40,6 +40,7 @@ CELLS = tuple(
         ("retrieve", ("retrieval", "streamed")),
         ("filter", ("loop", "million")),
         ("retrain", ("g-shapley", "loo", "tmc small")),
+        ("attribute", ("cnn", "ekfac")),
         ("knn", ("exact", "sort-free", "million")),
     )
     for case in cases

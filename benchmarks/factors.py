@@ -33,6 +33,7 @@ from ._threads import limit, limited
 from .store import HEADS, HIDDEN, TOKENS, WIDTH
 
 CLASSES, DAMPING, BATCH = 2, 1e-2, 16
+QUERIES = 500  # of kronfluence, whose gradients are in memory at once
 SHAPES = dict.fromkeys(("query", "key", "value", "out"), (WIDTH, WIDTH)) | {
     "up": (WIDTH, HIDDEN),
     "down": (HIDDEN, WIDTH),
@@ -51,6 +52,14 @@ def draw(layers: int) -> dict[str, Any]:
         for i in range(layers)
     }
     return {**stack, "head": kernel(WIDTH, CLASSES)}
+
+
+def draw_samples(n: int, t: int) -> tuple[np.ndarray, ...]:
+    """Draw training samples `[n, 32, 384]` and targets, each with labels."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(n + t, TOKENS, WIDTH)).astype(np.float32)
+    y = rng.integers(0, CLASSES, len(x))
+    return x[:n], y[:n], x[n:], y[n:]
 
 
 def encoder(params: Any, x: Any, backend: Any) -> Any:
@@ -148,14 +157,14 @@ def theirs(weights: Any, samples: Sequence[np.ndarray]) -> Callable[[], np.ndarr
         def compute_measurement(self, batch: Any, model: Any):
             return self.compute_train_loss(batch, model)
 
-    task = Task()
+    task, cpu = Task(), not torch.cuda.is_available()
     model = kronfluence.prepare_model(Encoder(), task)
     x, y, x_val, y_val = map(torch.as_tensor, samples)
 
     def call() -> np.ndarray:
         with tempfile.TemporaryDirectory() as folder:
             analyzer = kronfluence.Analyzer(
-                "a", model, task, cpu=True, disable_tqdm=True, output_dir=folder
+                "a", model, task, cpu=cpu, disable_tqdm=True, output_dir=folder
             )
             train, targets = TensorDataset(x, y), TensorDataset(x_val, y_val)
             analyzer.fit_all_factors("f", train, per_device_batch_size=BATCH)
@@ -164,7 +173,7 @@ def theirs(weights: Any, samples: Sequence[np.ndarray]) -> Callable[[], np.ndarr
                 "f",
                 targets,
                 train,
-                per_device_query_batch_size=len(y_val),
+                per_device_query_batch_size=min(len(y_val), QUERIES),
                 per_device_train_batch_size=BATCH,
                 score_args=arguments.ScoreArguments(damping_factor=DAMPING),
             )
@@ -183,12 +192,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--t", type=int, default=64, help="targets (64)")
     add("--rounds", type=int, default=3, help="calls of each that are timed (3)")
     args = parser.parse_args(argv)
-    rng, weights = np.random.default_rng(1), draw(args.layers)
-    x = rng.normal(size=(args.n + args.t, TOKENS, WIDTH)).astype(np.float32)
-    y = rng.integers(0, CLASSES, len(x))
-    samples = x[: args.n], y[: args.n], x[args.n :], y[args.n :]
+    weights, arrays = draw(args.layers), draw_samples(args.n, args.t)
     with limited():
-        calls = ours(weights, samples), theirs(weights, samples)
+        calls = ours(weights, arrays), theirs(weights, arrays)
         limit()
         scores = [call() for call in calls]
         ranks = [s.argsort(axis=1).argsort(axis=1) for s in scores]

@@ -18,7 +18,8 @@ def test_each_case_is_one_of_its_benchmark():
 
 
 def test_every_case_that_waits_for_a_gpu_is_among_them():
-    for room in ("knn", "match", "retrieve", "filter", "retrain", "proxy"):
+    rooms = ("knn", "match", "retrieve", "filter", "retrain", "proxy", "attribute")
+    for room in rooms:
         module = importlib.import_module(f"benchmarks.bench_{room}")
         for case in module.cases(quick=True):
             if "gpu" in case.platforms:
