@@ -228,42 +228,69 @@ ffi::Error Threshold(ffi::ThreadPool pool, Floats distances, Floats gains, Float
 // ---------------------------------------------------------------------------------
 // Semivalues
 
-struct ValueScratch {
-  OrderScratch ordering;
-  std::vector<int32_t> order;
+// The weight of each rank, as sums of the drops, which float32 weights may lose. Weights are
+// read again each 1024 ranks, before the roundings of the drops add up. Rows that share
+// weights share the sums.
+struct Levels {
+  static constexpr int64_t kBlock = 1024;
+  const float *weights = nullptr, *drops = nullptr;
+  std::vector<double> at;
+
+  void Read(const float* weight, const float* drop, int64_t n) {
+    if (weights == weight && drops == drop && static_cast<int64_t>(at.size()) == n) return;
+    weights = weight;
+    drops = drop;
+    at.resize(n);
+    for (int64_t stop = n, first; stop > 0; stop = first) {
+      first = (stop - 1) / kBlock * kBlock;
+      double level = weight[stop - 1];
+      int64_t r = stop - 1;
+      at[r] = level;
+      for (; r - first >= 4; r -= 4) {  // four whose sums do not wait for one another
+        const double near = double(drop[r - 2]) + drop[r - 3],
+                     far = double(drop[r]) + drop[r - 1];
+        at[r - 1] = level + drop[r];
+        at[r - 2] = level + far;
+        at[r - 3] = level + (far + drop[r - 2]);
+        at[r - 4] = level += far + near;
+      }
+      for (; r > first; --r) at[r - 1] = level += drop[r];
+    }
+  }
 };
 
-// v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
-// equal gains no terms cancel. Weights are sums of the drops, which float32 weights may
-// lose, read again each 1024 ranks, before the roundings of the drops add up. Four ranks
-// at a time, whose sums do not wait for one another.
-void WriteValues(const int32_t* order, const float* gain, const float* weight,
-                 const float* drop, int64_t n, float* value) {
-  double level = n ? weight[n - 1] : 0, worth = 0, behind = 0;
-  int64_t r = n;
-  while (r % 4) {
-    --r;
-    const double here = gain[order[r]];
-    worth += level * (here - behind);
-    value[order[r]] = static_cast<float>(worth);
-    level += drop[r];
-    behind = here;
+// weight_r (u_r - u_{r+1}) of n ranks.
+JAXSEL_CLONES void WriteTerms(const float* __restrict gain, const double* __restrict level,
+                              int64_t n, double* __restrict term) {
+  for (int64_t i = 0; i < n; ++i) {
+    term[i] = level[i] * (double(gain[i]) - double(gain[i + 1]));
   }
-  while (r > 0) {
-    if (r % 1024 == 0) level = weight[r - 1];
-    r -= 4;
-    const int32_t* at = order + r;
-    const double g0 = gain[at[0]], g1 = gain[at[1]], g2 = gain[at[2]], g3 = gain[at[3]];
-    const double near = double(drop[r + 1]) + drop[r], far = double(drop[r + 3]) + drop[r + 2];
-    const double t3 = level * (g3 - behind), t2 = (level + drop[r + 3]) * (g2 - g3),
-                 t1 = (level + far) * (g1 - g2), t0 = (level + (far + drop[r + 1])) * (g0 - g1);
-    value[at[3]] = static_cast<float>(worth + t3);
-    value[at[2]] = static_cast<float>(worth + (t3 + t2));
-    value[at[1]] = static_cast<float>(worth + (t3 + t2 + t1));
-    worth += (t3 + t2) + (t1 + t0);
-    value[at[0]] = static_cast<float>(worth);
-    level += far + near;
-    behind = g0;
+}
+
+// v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
+// equal gains no terms cancel. `gain` is by rank, with 0 behind the last. Four ranks at a
+// time, whose sums do not wait for one another.
+void WriteValues(const int32_t* order, const float* gain, const Levels& levels, int64_t n,
+                 float* value) {
+  double terms[Levels::kBlock], worth = 0;
+  for (int64_t stop = n, first; stop > 0; stop = first) {
+    first = (stop - 1) / Levels::kBlock * Levels::kBlock;
+    int64_t r = stop - first;
+    WriteTerms(gain + first, levels.at.data() + first, r, terms);
+    const int32_t* at = order + first;
+    for (; r % 4; --r) {
+      worth += terms[r - 1];
+      value[at[r - 1]] = static_cast<float>(worth);
+    }
+    for (; r > 0; r -= 4) {
+      const double t3 = terms[r - 1], t2 = t3 + terms[r - 2], t1 = t2 + terms[r - 3],
+                   t0 = t2 + (terms[r - 3] + terms[r - 4]);
+      value[at[r - 1]] = static_cast<float>(worth + t3);
+      value[at[r - 2]] = static_cast<float>(worth + t2);
+      value[at[r - 3]] = static_cast<float>(worth + t1);
+      worth += t0;
+      value[at[r - 4]] = static_cast<float>(worth);
+    }
   }
 }
 
@@ -301,6 +328,12 @@ void WriteMeans(const int32_t* order, const float* gain, const float* weight,
   }
 }
 
+struct ValueScratch {
+  OrderScratch ordering;
+  std::vector<int32_t> order;
+  Levels levels;
+};
+
 // The values of points in order of their distance, with near ties settled.
 ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
                      Floats weight, Floats drop, Raw points, Raw queries, Floats errors,
@@ -333,11 +366,16 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
         SortRow(distance, n, order, s.ordering.sort, ties);
         const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                     *drop = p + at_drop.Offset(row);
+        int64_t ranked = 0;
         if (const Exact exact = exacts.At(row)) {
-          Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
+          ranked = Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
         }
         float* value = out + row * n;
-        if (!ties) return WriteValues(order, gain, weight, drop, n, value);
+        if (!ties) {
+          s.levels.Read(weight, drop, n);
+          TakeGains(order, gain, ranked, n, s.ordering.gain);
+          return WriteValues(order, s.ordering.gain.data(), s.levels, n, value);
+        }
         WriteMeans(order, gain, weight, drop, n, [=](int64_t r) { return (*ties)[r]; },
                    value);
       });
@@ -372,13 +410,16 @@ ffi::Error Ranked(ffi::ThreadPool pool, ffi::Buffer<ffi::S32> orders, Floats nea
   const float *d = near.typed_data(), *g = gains.typed_data(), *w = weight.typed_data(),
               *p = drop.typed_data();
   float* out = values->typed_data();
-  struct None {};
-  ForEachRow<None>(pool, n ? CountRows(batch) : 0, [=](int64_t row, None&) {
+  ForEachRow<ValueScratch>(pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
     const int32_t* order = o + at_order.Offset(row);
     const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                 *drop = p + at_drop.Offset(row), *near = d + at_near.Offset(row);
     float* value = out + row * n;
-    if (!average) return WriteValues(order, gain, weight, drop, n, value);
+    if (!average) {
+      s.levels.Read(weight, drop, n);
+      TakeGains(order, gain, 0, n, s.ordering.gain);
+      return WriteValues(order, s.ordering.gain.data(), s.levels, n, value);
+    }
     const auto tied = [=](int64_t r) { return SortKey(near[r]) == SortKey(near[r - 1]); };
     WriteMeans(order, gain, weight, drop, n, tied, value);
   });

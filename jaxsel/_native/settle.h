@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <vector>
 
@@ -61,6 +62,7 @@ struct Falls {
   double worth = 0;             // what a fall must exceed to matter
   std::vector<uint16_t> ahead;  // so many ranks from each on cannot: their order is free
   int64_t dense = 0;            // ranks up to here are not worth skipping
+  std::vector<int32_t> strides;  // from there on, ranks between which it is free
 
   void Read(const float* drop, int64_t n) {
     if (of == drop && static_cast<int64_t>(ahead.size()) == n) return;
@@ -77,16 +79,39 @@ struct Falls {
     }
     dense = n;
     while (dense > 0 && ahead[dense - 1] >= 2) --dense;
+    strides.clear();
+    for (int64_t r = std::max<int64_t>(dense - 1, 0); r < n; r += ahead[r]) {
+      strides.push_back(static_cast<int32_t>(r));
+    }
   }
 };
 
 struct OrderScratch {
   SortScratch sort;
   Falls falls;
-  std::vector<float> row, near, gain;
+  std::vector<float> row, near;
+  std::vector<float> gain;  // of the points at the first ranks
+  std::vector<uint8_t> marks;
   std::vector<Settled> group;
   Ties ties;
 };
+
+// Writes the gains of the points at the ranks from `first` to `n`, and 0 behind the last.
+void TakeGains(const int32_t* order, const float* gain, int64_t first, int64_t n,
+               std::vector<float>& out) {
+  out.resize(n + 1);
+  float* __restrict ranked = out.data();
+  for (int64_t r = first; r < n; ++r) ranked[r] = gain[order[r]];
+  ranked[n] = 0;
+}
+
+// Whether the points at each rank and the next are within `room`, and gain unequally.
+JAXSEL_CLONES void MarkNear(const float* __restrict near, const float* __restrict gain,
+                            int64_t n, float room, uint8_t* __restrict marks) {
+  for (int64_t r = 0; r < n; ++r) {
+    marks[r] = (near[r + 1] - near[r] <= room) & (gain[r + 1] != gain[r]);
+  }
+}
 
 // The end of the group that begins at `first`: points whose true distances may lie in
 // any order, one linked to the next.
@@ -148,20 +173,17 @@ const float* Regain(int32_t* order, const float* distance, int64_t n, const Exac
 
 // Brings points whose order float32 leaves open into their true order, wherever that
 // moves a value by more than a share of the most that a point can be worth. `ties`, if
-// given, is brought up to date.
-void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
-                    const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
+// given, is brought up to date. Returns for how many ranks `s.gain` holds the gains.
+int64_t Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
+               const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
   distance = Regain(order, distance, n, exact, ties, s);
   s.falls.Read(drop, n);
   const double worth = s.falls.worth * Span(gain, n);
   // Ranks of weight are looked at one by one, from sorted copies; the others by strides.
   const int64_t dense = s.falls.dense;
   s.near.resize(dense);
-  s.gain.resize(dense);
-  for (int64_t r = 0; r < dense; ++r) {
-    s.near[r] = distance[order[r]];
-    s.gain[r] = gain[order[r]];
-  }
+  for (int64_t r = 0; r < dense; ++r) s.near[r] = distance[order[r]];
+  TakeGains(order, gain, 0, dense, s.gain);
   const auto linked = [&](float here, float there) {
     return there - here <= 2.01f * exact.MostSlack(there);
   };
@@ -191,31 +213,38 @@ void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
         end = EndOfGroup(order, distance, begin, stop, exact);
         if (end > begin + 1 && matters(begin, end)) {
           SettleGroup(order, ties, begin, end, exact, s.group);
+          for (int64_t r = begin; r < std::min(end, dense); ++r) {
+            s.gain[r] = gain[order[r]];
+          }
         }
       }
     }
     return settled = stop;
   };
-  int64_t first = 0;
-  while (first + 1 < dense) {
-    constexpr int64_t kBlock = 16;
-    const int64_t end = std::min(first + kBlock, dense - 1);
-    int any = 0;
-    for (int64_t r = first; r < end; ++r) {
-      any |= linked(s.near[r], s.near[r + 1]) & (s.gain[r] != s.gain[r + 1]);
-    }
+  if (dense > 1) {
+    s.marks.assign(dense + 7, 0);  // read eight at a time
+    // Slacks grow with the distance: the last one's holds for all.
+    const float room = 2.01f * exact.MostSlack(s.near[dense - 1]);
+    MarkNear(s.near.data(), s.gain.data(), dense - 1, room, s.marks.data());
+  }
+  for (int64_t first = 0; first + 1 < dense;) {
+    uint64_t any;
+    std::memcpy(&any, s.marks.data() + first, sizeof any);
     if (!any) {
-      first = end;
-      continue;
-    }
-    while (!linked(s.near[first], s.near[first + 1]) || s.gain[first] == s.gain[first + 1])
+      first += sizeof any;
+    } else if (s.marks[first] && linked(s.near[first], s.near[first + 1])) {
+      first = settle_around(first);
+    } else {
       ++first;
-    first = settle_around(first);
+    }
   }
-  while (first + 1 < n) {
-    const int64_t ahead = std::min<int64_t>(first + s.falls.ahead[first], n - 1);
-    first = close(first, ahead) ? settle_around(first) : ahead;
+  const std::vector<int32_t>& strides = s.falls.strides;
+  for (size_t i = 1; i < strides.size(); ++i) {
+    if (close(strides[i - 1], strides[i]) && strides[i] > settled) {
+      settle_around(std::max<int64_t>(strides[i - 1], settled));
+    }
   }
+  return dense;
 }
 
 }  // namespace

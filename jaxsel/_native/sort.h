@@ -98,6 +98,13 @@ JAXSEL_CLONES void PackKeys(const uint32_t* __restrict keys, int64_t n, uint32_t
   }
 }
 
+JAXSEL_CLONES void TakeIndices(const uint32_t* __restrict packed, int64_t n,
+                               int32_t* __restrict out) {
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<int32_t>(packed[i] & (kShort - 1));
+  }
+}
+
 // Sorts a short row by two passes, and insertion among entries whose first bits are alike.
 // Returns whether it did: not where the row is long, or too many are alike.
 bool SortShort(Span span, int64_t n, int32_t* out, SortScratch& s) {
@@ -125,14 +132,18 @@ bool SortShort(Span span, int64_t n, int32_t* out, SortScratch& s) {
   for (int64_t i = 0; i < n; ++i) {
     first[upper[second[i] >> (kIndex + kDigit)]++] = second[i];
   }
-  int64_t moves = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t point = static_cast<int32_t>(first[i] & (kShort - 1));
-    out[i] = point;
-    if (i == 0 || (first[i - 1] ^ first[i]) >= kShort) continue;
+  TakeIndices(first, n, out);
+  // A list first: whether two entries are alike can't be foretold, and a branch would wait.
+  int64_t alike = 0, moves = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    second[alike] = static_cast<uint32_t>(i);
+    alike += (first[i - 1] ^ first[i]) < kShort;
+  }
+  for (int64_t a = 0; a < alike; ++a) {
+    const int64_t i = second[a];
+    const int32_t point = out[i];
     int64_t j = i;
-    while (j > 0 && (first[j - 1] ^ first[i]) < kShort &&
-           keys[out[j - 1]] > keys[point]) {
+    while (j > 0 && (first[j - 1] ^ first[i]) < kShort && keys[out[j - 1]] > keys[point]) {
       out[j] = out[j - 1];
       --j;
     }

@@ -381,6 +381,22 @@ def test_identical_rows_are_tied(metric):
             np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
+def test_weights_of_each_row(ranked):
+    """Compiled, rows share what is computed of weights only if they share them."""
+    distance, gains = ranked
+    omegas = [loo_weights(N, 3), value.shapley_weights(N, 3), loo_weights(N, 9)]
+    tables = jax.tree.map(
+        lambda *leaves: np.stack(leaves), *map(value.rank_table, omegas)
+    )
+    rows = distance[:3], gains[:3]
+    values = jax.vmap(value.semivalue)(*rows, tables)
+    expected = [
+        ref.sorted_values(d[None], g[None], omega)[0]
+        for d, g, omega in zip(*rows, omegas, strict=True)
+    ]
+    np.testing.assert_allclose(values, expected, **TOLERANCE)
+
+
 @pytest.mark.parametrize("kernel", [value.semivalue, semivalue_tied])
 def test_ways_to_sort_that_are_not_there(kernel, monkeypatch):
     arrays = jnp.zeros(3), jnp.ones(3), value.rank_table(value.shapley_weights(3, 1))

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 N, M, D, K = 600, 30, 20, 5
+AVAILABLE = _native.available
 SCENES = "timestamps", "outlier", "clusters", "far", "line", "copies", "offset"
 
 
@@ -40,6 +41,14 @@ def path(request):
             pytest.skip("the compiled operations are not built")
         yield request.param
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _built(request, monkeypatch):
+    """Give other tests the compiled path: `path` lasts until the module ends."""
+    if "path" not in request.fixturenames and _native.available is not AVAILABLE:
+        monkeypatch.setattr(_native, "available", AVAILABLE)
+        jax.clear_caches()
 
 
 slow = pytest.mark.slow
@@ -296,6 +305,26 @@ def test_three_points(path):
     for method in "exact", "hybrid":
         values = jaxsel.knn_shapley(x, [0, 0, 1], x_val, [1], k=1, method=method)
         np.testing.assert_array_equal(values.values, [0, 0, 1])
+
+
+def test_groups_among_thousands_of_ranks():
+    """Ranks whose weights hardly drop are settled where many points are open."""
+    if not _native.available():
+        pytest.skip("the compiled operations are not built")
+    n, size = 9000, 600
+    rng = np.random.default_rng(5)
+    distance = np.sqrt(np.arange(1.0, n + 1)) * 100
+    gain = rng.random(n) < 0.5
+    for first in (2000, 6000, 7003, n - size):  # float32 can't order such a group
+        group = slice(first, first + size)
+        distance[group] = distance[first] + 1e-5 * np.arange(size)
+        gain[group] = np.arange(size) < size / 2
+    mixed = rng.permutation(n)
+    x, y = 1e4 + distance[mixed, None], gain[mixed].astype(int)
+    values = jaxsel.knn_shapley(x, y, [[1e4]], [1], k=K).values
+    omega = jaxsel.value.shapley_weights(n, K)
+    exact = ref.sorted_values(distance[mixed][None] ** 2, y[None], omega)[0]
+    np.testing.assert_allclose(values, exact, rtol=0, atol=3e-7)
 
 
 @pytest.fixture
