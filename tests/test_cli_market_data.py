@@ -63,6 +63,33 @@ def test_features_only(capsys):
     assert found.x.shape == (16, 6)
 
 
+@pytest.mark.parametrize("form", ["npz", "csv"])
+@pytest.mark.parametrize("options", [(), ("--method", "retrieve"), ("--unlabelled",)])
+def test_a_request_that_hides_samples_gets_the_features_of_the_option(
+    form, options, capsys
+):
+    """DATA, which may have texts, stays at home: it has the labels only."""
+    encode = normal(6, 3)
+    for name in ("val", "north"):
+        np.save(f"{name}_f.npy", np.load(f"{name}.npz")["x"] @ encode)
+    asked = ask("--features", "val_f.npy", "--hide-samples")
+    north = np.load("north.npz")
+    data = f"north.{form}"
+    frame = pd.DataFrame(north["x"]).assign(city="Bern", label=north["y"])
+    frame.to_csv("north.csv", index=False)
+    labelled = ["--label-column", "label"] if form == "csv" else []
+    made = ("market", "answer", "request.npz", data, "--owner", "north", *labelled)
+    run(*made, "--features", "north_f.npy", *options, "--out", "a.npz")
+    answered = Answer.load("a.npz", asked)
+    assert answered.x is None
+    features = np.load("north_f.npy").astype(answered.features.dtype)
+    for row in answered.features:
+        assert (features == row).all(1).any()
+    np.save("short.npy", features[1:])
+    message = refuse(capsys, *made, "--features", "short.npy", "--out", "b.npz")
+    assert "--features must have a row for each of the 60 samples, got 59" in message
+
+
 def test_tables_with_texts_as_labels(capsys):
     for name in ("val", "train", "north"):
         file = np.load(f"{name}.npz")

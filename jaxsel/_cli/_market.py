@@ -98,18 +98,11 @@ def _request(args: argparse.Namespace) -> None:
 
     from jaxsel.market import METHODS, hard_set, make_request
 
-    from ._read import read_array
-
     encode = encoding(args.encode, gaps=METHODS[args.method].table)
     leave_out_predictions(args, encode)
     data = read_data(args, args.data, labels=args.labels, encode=encode)
     encoder = None if args.hide_samples else encode.encoder
-    features = None if args.features is None else read_array(args.features, args.x_key)
-    if features is not None and len(features) != len(data):
-        raise ValueError(
-            f"--features must have a row for each of the {len(data)} samples, got "
-            f"{len(features)}"
-        )
+    features = _features(args, len(data))
     rows, hard = np.arange(len(data)), None
     if args.predictions is not None:
         with recorded() as doubts:
@@ -164,31 +157,31 @@ def _answer(args: argparse.Namespace) -> None:
 
     from jaxsel.market import Request, answer, refuse
 
-    from ._read import read_array
-
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data, checks = None, []
     if args.refuse is not None:
         reply = refuse(request, owner=args.owner, reason=args.refuse)
     else:
+        shown = request.schema.sample_shape is not None
+        # Of DATA only the labels count then, so that its columns may be any.
+        encode = agreed(request) if shown or not args.features else encoding("auto")
         if args.unlabelled:
-            data = read_unlabelled(args, args.data, encode=agreed(request))
+            data = read_unlabelled(args, args.data, encode=encode)
         else:
-            data = read_data(
-                args, args.data, labels=args.labels, encode=agreed(request)
-            )
-        ordered = _in_order(data, request.schema.columns)
-        features = None
-        if args.features is not None:
-            features = read_array(args.features, args.x_key)
+            data = read_data(args, args.data, labels=args.labels, encode=encode)
+        features = _features(args, len(data))
+        if shown or features is None:
+            ordered = _in_order(data, request.schema.columns)
+        else:
+            ordered = dataclasses.replace(data, x=features, feature_names=None)
         method = args.method or request.method
         with recorded() as checks:
             reply = answer(
                 request,
-                ordered.x if request.schema.sample_shape is not None else None,
+                ordered.x if shown else None,
                 None if args.unlabelled else ordered.y,
                 owner=args.owner,
-                features=ordered.x if request.schema.sample_shape is None else features,
+                features=features if shown else ordered.x,
                 model=_owner_model(args, method, request, ordered),
                 method=method,
                 metric=args.metric,
@@ -213,6 +206,25 @@ def _answer(args: argparse.Namespace) -> None:
         + (f", {reply.reason}" if reply.reason else ""),
         f"Wrote {out}, {manifest}",
     )
+
+
+def _features(args: argparse.Namespace, count: int) -> np.ndarray | None:
+    """Read `--features`, a row for each of `count` samples; None if not given.
+
+    Raises:
+        ValueError: If there are more rows, or fewer.
+    """
+    from ._read import read_array
+
+    if args.features is None:
+        return None
+    features = read_array(args.features, args.x_key)
+    if len(features) != count:
+        raise ValueError(
+            f"--features must have a row for each of the {count} samples, got "
+            f"{len(features)}"
+        )
+    return features
 
 
 def _in_order(data: Dataset, columns: tuple[str, ...] | None) -> Dataset:

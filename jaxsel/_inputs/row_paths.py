@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 _NPY, _PARQUET = (".npy",), (".parquet", ".pq")
 _RECORDS = (".array_record", ".arrayrecord")
+_NUMBERED = re.compile(r"(\D*)(\d*)")
 ALLOWED = (
     "an .npy, .parquet or .array_record file, a list or folder of these, or a zarr "
     "array"
@@ -62,9 +64,18 @@ def is_zarr_group(folder: Path) -> bool:
 
 
 def _files_of(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the files of a folder that end in one of these, by name."""
-    return sorted(
+    """Return the files of a folder that end in one of these, by name.
+
+    Numbers in names count as numbers: part2 comes before part10.
+    """
+    files = (
         path
         for path in folder.iterdir()
         if path.suffix.lower() in suffixes and not path.name.startswith((".", "_"))
     )
+    return sorted(files, key=lambda path: (_by_number(path.name), path))
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Split a name into texts and the numbers behind them."""
+    return [(text, int(digits or 0)) for text, digits in _NUMBERED.findall(name)]

@@ -12,6 +12,7 @@ import numpy as np
 from jaxsel._inputs.checks import check_numeric
 from jaxsel._inputs.row_paths import ALLOWED, is_zarr_group, listed, zarr_version
 from jaxsel._inputs.rows import Rows, Source
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel.tables import TableEncoder
 
 from ._row_files import File, Files, NpyFile, Stamp, Tree
@@ -41,8 +42,8 @@ def open_rows(
     | records with `len` and numbers (grain, TFDS) | key of a record | key of a record |
     | an iterable, read anew (grain, torch) | key of an element | key of an element |
 
-    Files of a folder come in the order of their names, those of a list in its order,
-    each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
+    Files of a folder come in the order of their names, of which numbers count as
+    numbers (part2 before part10), those of a list in its order, each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
     their order; one column by its name alone gives `[n]`. A `TableEncoder` makes
     numbers of columns with categories, dates or gaps, chunk by chunk. Other rows have
     the type that the source has.
@@ -115,16 +116,20 @@ def _open_paths(
     if kind == "zarr":
         _refuse_keys("zarr", decode=decode)
         return _open_zarr(paths[0], features, labels)
+    folder = paths != files
     if kind == "npy":
         _refuse_keys("an .npy file", features=features, decode=decode)
-        return _with_labels(_files("npy", [NpyFile(file) for file in files]), labels)
+        opened = _files("npy", [NpyFile(file) for file in files])
+        return _with_labels(opened, labels, folder=folder)
     if kind == "parquet":
         _refuse_keys("parquet", decode=decode)
         column = labels if labels is None or isinstance(labels, str) else None
         _check_columns(features)
         parts = [ParquetFile(file, features, column) for file in files]
         opened = _files("parquet", parts)
-        return opened if column is not None else _with_labels(opened, labels)
+        if column is not None:
+            return opened
+        return _with_labels(opened, labels, folder=folder)
     stamps = [Stamp(file) for file in files]
     try:
         from array_record.python.array_record_data_source import ArrayRecordDataSource
@@ -196,8 +201,14 @@ def _zarr_array(path: Path) -> Source:
     return Arrays(f"zarr array {path}", array, tree.about, tree.check)
 
 
-def _with_labels(features: Source, labels: Any) -> Source:
-    """Add labels from a file, an array, or other rows."""
+def _with_labels(features: Source, labels: Any, *, folder: bool = False) -> Source:
+    """Add labels from a file, an array, or other rows.
+
+    Args:
+        features: The features.
+        labels: The labels, or None.
+        folder: Whether the features are files of a folder, which has no order.
+    """
     if labels is None:
         return features
     if isinstance(labels, Rows):
@@ -207,8 +218,39 @@ def _with_labels(features: Source, labels: Any) -> Source:
         return Paired(features, rows.source)
     paths = _paths(labels)
     if paths is not None:
-        return Paired(features, _open_paths(paths, None, None, None, False))
-    return Paired(features, Arrays("labels", np.asarray(labels)))
+        paired = Paired(features, _open_paths(paths, None, None, None, False))
+    else:
+        paired = Paired(features, Arrays("labels", np.asarray(labels)))
+    _check_order(paired, folder)
+    return paired
+
+
+def _check_order(paired: Paired, folder: bool) -> None:
+    """Refuse files of other lengths than their labels', and doubt a folder's order.
+
+    Raises:
+        ValueError: If as many files of labels do not have their rows.
+    """
+    if not isinstance(paired.features, Files):
+        return
+    files = paired.features.files
+    others = paired.names.files if isinstance(paired.names, Files) else ()
+    if len(files) == len(others):
+        for file, other in zip(files, others, strict=True):
+            if file.n != other.n:
+                raise ValueError(
+                    "labels must have the rows of features in each of as many files, "
+                    f"got {other.n} in {other.stamp.path} for {file.n} in "
+                    f"{file.stamp.path}"
+                )
+        return
+    names = [str(file.stamp.path) for file in files]
+    if folder and names != sorted(names):
+        shown = ", ".join(Path(name).name for name in names[:3])
+        doubt(
+            f"files are read in the order of the numbers in their names, {shown}, ...: "
+            "see that the labels are in this order, too"
+        )
 
 
 def _paths(source: Any) -> list[Path] | None:

@@ -421,3 +421,31 @@ def test_what_to_install(package, name, says, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ImportError, match=says):
         open_rows(tmp_path / name)
+
+
+def test_numbers_in_names_of_files_count_as_numbers(tmp_path):
+    """A folder without zeros in front: part10 is not the second of twelve."""
+    x, y = np.arange(30.0)[:, None], np.arange(30)
+    sizes = [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4]
+    parts = np.split(np.arange(30), np.cumsum(sizes)[:-1])
+    for folder, rows in (("x", x), ("y", y)):
+        (tmp_path / folder).mkdir()
+        for i, part in enumerate(parts):
+            np.save(tmp_path / folder / f"part{i}.npy", rows[part])
+    doubted = pytest.warns(
+        UserWarning, match=r"part0.npy, part1.npy, part2.npy, \.\.\."
+    )
+    with doubted:
+        one_array = open_rows(tmp_path / "x", labels=y)
+    files = open_rows(tmp_path / "x", labels=tmp_path / "y")
+    for rows in (one_array, files):
+        np.testing.assert_array_equal(rows.source.read(0, 30).features[:, 0], y)
+        np.testing.assert_array_equal(rows.source.read_labels(0, 30), y)
+    listed = [tmp_path / "x" / f"part{i}.npy" for i in range(12)]
+    open_rows(listed, labels=y)  # in the caller's order: no doubt
+    np.save(tmp_path / "y" / "part10.npy", y[:4])
+    np.save(tmp_path / "y" / "part11.npy", y[:3])
+    with pytest.raises(
+        ValueError, match=r"got 4 in .*part10.npy for 3 in .*part10.npy"
+    ):
+        open_rows(tmp_path / "x", labels=tmp_path / "y")
