@@ -174,3 +174,34 @@ def test_mistakes_are_named(arguments, message, capsys):
     before = sorted(Path().iterdir())
     assert message in refuse(capsys, "select", *arguments, "--out", "s.npz")
     assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_labels_of_values_are_found_by_row_or_id(ids, capsys):
+    """After --split, without some labels, and in a table of another order."""
+    table = pd.read_csv("pool.csv").drop(columns="city")
+    table.loc[[2, 9], "label"] = None
+    table.to_csv("gaps.csv", index=False)
+    names = ["--id-column", "id"] if ids else ["--drop", "id"]
+    run(
+        *("value", "gaps.csv", "--label", "label", "--split", 0.3, *names),
+        *("--drop-unlabelled", "--out", "v.npz"),
+    )
+    made = ("select", "v.npz", "--per-class", "--budget", 6, "--label", "label")
+    run(*made, "--from", "gaps.csv", "--out", "s.npz", "--csv", "s.csv")
+    chosen = pd.read_csv("s.csv")
+    of_label = table.set_index("id").label if ids else table.label
+    assert chosen.label.value_counts().tolist() == [3, 3]
+    assert (of_label[chosen["index"]].to_numpy() == chosen.label).all()
+    config = json.loads(Path("s.json").read_text())["config"]
+    assert config["chosen"] == chosen["index"].tolist()
+    table.iloc[[1, 0, *range(2, N)]].to_csv("other.csv", index=False)
+    capsys.readouterr()
+    run(*made, "--from", "other.csv", "--out", "t.npz", "--csv", "t.csv")
+    if ids:
+        assert Path("t.csv").read_text() == Path("s.csv").read_text()
+        table.drop(index=int(chosen["index"][0][1:])).to_csv("fewer.csv", index=False)
+        message = refuse(capsys, *made, "--from", "fewer.csv", "--out", "u.npz")
+        assert f"has no id {chosen['index'][0]!r}" in message
+    else:
+        assert "gaps.csv, another file" in capsys.readouterr().err

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 from jaxsel.neighbors import METRICS
 
+from ._checks import recorded
 from ._choose import DEFAULT, OPTIONS, SELECTORS, run as choose
-from ._output import Record, check_outputs, fingerprint, publish, result_path, say
+from ._output import (
+    Record,
+    check_outputs,
+    fingerprint,
+    publish,
+    result_path,
+    say,
+    say_checks,
+)
 from ._parser import (
     Commands,
     Parser,
@@ -147,6 +156,7 @@ def run(args: argparse.Namespace) -> None:
     from jaxsel._results.best import best_samples
 
     from ._read import read_values
+    from ._select_labels import read_labels
 
     try:
         values = read_values(args.source)
@@ -156,7 +166,9 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"{error}: to choose from samples add --like HARD, or --method"
         ) from error
-    labels = _labels(args)
+    with recorded() as checks:
+        labels = read_labels(args, values)
+    say_checks(checks)
     _check(args, len(values), labels)
     selection = best_samples(
         values,
@@ -165,10 +177,13 @@ def run(args: argparse.Namespace) -> None:
         labels=labels,
         per_class=args.per_class,
     )
-    config = ("budget", "above", "per_class", "label_column", "x_key", "y_key")
+    options = ("budget", "above", "per_class", "label_column", "x_key", "y_key")
+    config = {name: getattr(args, name) for name in options}
+    if values.index is not None:
+        config["chosen"] = [values.index[i] for i in np.asarray(selection.indices)]
     record = Record(
         command=args.command_line,
-        config={name: getattr(args, name) for name in config},
+        config=config,
         started=started,
         inputs=[
             # A prepared data set is no file.
@@ -179,6 +194,7 @@ def run(args: argparse.Namespace) -> None:
             }
             for role, source in sources.items()
         ],
+        checks=checks,
     )
     writers: dict[Path, Callable[[Path], object]] = {}
     if extras:
@@ -197,31 +213,8 @@ def _check(args: argparse.Namespace, n: int, labels: np.ndarray | None) -> None:
         raise ValueError(
             f"--budget must be from 1 to {n}, the number of samples, got {args.budget}"
         )
-    if labels is not None and labels.ndim == 1 and len(labels) != n:
-        raise ValueError(
-            f"{args.labels or args.values_of} has {len(labels)} labels for the {n} "
-            f"values of {args.source}: give those of the samples that were valued "
-            "(--split leaves some out)"
-        )
     if args.per_class and (labels is None or args.budget is None):
         raise ValueError("--per-class needs --budget, and --labels or --from")
-
-
-def _labels(args: argparse.Namespace) -> np.ndarray | None:
-    from ._read import read_array, read_samples
-
-    if args.labels is not None:
-        return read_array(args.labels, args.y_key)
-    if args.values_of is None:
-        return None
-    return read_samples(
-        args.values_of,
-        label_column=args.label_column,
-        columns=(),
-        x_key=args.x_key,
-        y_key=args.y_key,
-        data_dir=args.data_dir,
-    ).y
 
 
 def _summary(
@@ -234,6 +227,11 @@ def _summary(
     if len(chosen):
         v = np.asarray(values.values)[chosen]
         lines[0] += f", worth {v[-1]:.3g} to {v[0]:.3g} each"
+    if values.index is not None:
+        lines.append(
+            "indices of OUT.npz are places among these values; rows of TRAIN, or ids, "
+            'are in --csv and "chosen" of OUT.json'
+        )
     if labels is not None:
         kinds, counts = np.unique(labels[chosen], return_counts=True)
         shares = [f"{k}: {c}" for k, c in zip(kinds[:20], counts[:20], strict=True)]

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -229,15 +230,13 @@ ffi::Error Threshold(ffi::ThreadPool pool, Floats distances, Floats gains, Float
 // Semivalues
 
 // The weight of each rank, as sums of the drops, which float32 weights may lose. Weights are
-// read again each 1024 ranks, before the roundings of the drops add up. Rows that share
-// weights share the sums.
+// read again each 1024 ranks, before the roundings of the drops add up.
 struct Levels {
   static constexpr int64_t kBlock = 1024;
   const float *weights = nullptr, *drops = nullptr;
   std::vector<double> at;
 
   void Read(const float* weight, const float* drop, int64_t n) {
-    if (weights == weight && drops == drop && static_cast<int64_t>(at.size()) == n) return;
     weights = weight;
     drops = drop;
     at.resize(n);
@@ -257,6 +256,13 @@ struct Levels {
       for (; r > first; --r) at[r - 1] = level += drop[r];
     }
   }
+  // The levels of a row: those that all rows share, if its weights are the same.
+  const Levels& For(const float* weight, const float* drop, int64_t n,
+                    const Levels& shared) {
+    if (shared.weights == weight && shared.drops == drop) return shared;
+    Read(weight, drop, n);
+    return *this;
+  }
 };
 
 // weight_r (u_r - u_{r+1}) of n ranks.
@@ -268,16 +274,22 @@ JAXSEL_CLONES void WriteTerms(const float* __restrict gain, const double* __rest
 }
 
 // v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
-// equal gains no terms cancel. `gain` is by rank, with 0 behind the last. Four ranks at a
+// equal gains no terms cancel. `near` has the gains at the first ranks. Four ranks at a
 // time, whose sums do not wait for one another.
-void WriteValues(const int32_t* order, const float* gain, const Levels& levels, int64_t n,
-                 float* value) {
+void WriteValues(const int32_t* order, const float* gain, const std::vector<float>& near,
+                 const Levels& levels, int64_t n, float* value) {
+  float gains[Levels::kBlock + 1];
   double terms[Levels::kBlock], worth = 0;
+  gains[0] = 0;  // behind the last rank
   for (int64_t stop = n, first; stop > 0; stop = first) {
     first = (stop - 1) / Levels::kBlock * Levels::kBlock;
-    int64_t r = stop - first;
-    WriteTerms(gain + first, levels.at.data() + first, r, terms);
     const int32_t* at = order + first;
+    int64_t r = stop - first;
+    gains[r] = gains[0];
+    const int64_t known = std::clamp<int64_t>(near.size() - first, 0, r);
+    if (known) std::copy_n(near.data() + first, known, gains);
+    for (int64_t i = known; i < r; ++i) gains[i] = gain[at[i]];
+    WriteTerms(gains, levels.at.data() + first, r, terms);
     for (; r % 4; --r) {
       worth += terms[r - 1];
       value[at[r - 1]] = static_cast<float>(worth);
@@ -357,6 +369,8 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
   const float *d = distances.typed_data(), *g = gains.typed_data(),
               *w = weight.typed_data(), *p = drop.typed_data();
   float* out = values->typed_data();
+  const auto shared = std::make_shared<Levels>();
+  if (n && !average) shared->Read(w, p, n);
   ForEachRow<ValueScratch>(
       pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
         s.order.resize(n);
@@ -366,15 +380,13 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
         SortRow(distance, n, order, s.ordering.sort, ties);
         const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                     *drop = p + at_drop.Offset(row);
-        int64_t ranked = 0;
         if (const Exact exact = exacts.At(row)) {
-          ranked = Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
+          Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
         }
         float* value = out + row * n;
         if (!ties) {
-          s.levels.Read(weight, drop, n);
-          TakeGains(order, gain, ranked, n, s.ordering.gain);
-          return WriteValues(order, s.ordering.gain.data(), s.levels, n, value);
+          const Levels& levels = s.levels.For(weight, drop, n, *shared);
+          return WriteValues(order, gain, s.ordering.gain, levels, n, value);
         }
         WriteMeans(order, gain, weight, drop, n, [=](int64_t r) { return (*ties)[r]; },
                    value);
@@ -410,15 +422,15 @@ ffi::Error Ranked(ffi::ThreadPool pool, ffi::Buffer<ffi::S32> orders, Floats nea
   const float *d = near.typed_data(), *g = gains.typed_data(), *w = weight.typed_data(),
               *p = drop.typed_data();
   float* out = values->typed_data();
-  ForEachRow<ValueScratch>(pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
+  const auto shared = std::make_shared<Levels>();
+  if (n && !average) shared->Read(w, p, n);
+  ForEachRow<Levels>(pool, n ? CountRows(batch) : 0, [=](int64_t row, Levels& levels) {
     const int32_t* order = o + at_order.Offset(row);
     const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
                 *drop = p + at_drop.Offset(row), *near = d + at_near.Offset(row);
     float* value = out + row * n;
     if (!average) {
-      s.levels.Read(weight, drop, n);
-      TakeGains(order, gain, 0, n, s.ordering.gain);
-      return WriteValues(order, s.ordering.gain.data(), s.levels, n, value);
+      return WriteValues(order, gain, {}, levels.For(weight, drop, n, *shared), n, value);
     }
     const auto tied = [=](int64_t r) { return SortKey(near[r]) == SortKey(near[r - 1]); };
     WriteMeans(order, gain, weight, drop, n, tied, value);

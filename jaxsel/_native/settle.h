@@ -96,15 +96,6 @@ struct OrderScratch {
   Ties ties;
 };
 
-// Writes the gains of the points at the ranks from `first` to `n`, and 0 behind the last.
-void TakeGains(const int32_t* order, const float* gain, int64_t first, int64_t n,
-               std::vector<float>& out) {
-  out.resize(n + 1);
-  float* __restrict ranked = out.data();
-  for (int64_t r = first; r < n; ++r) ranked[r] = gain[order[r]];
-  ranked[n] = 0;
-}
-
 // Whether the points at each rank and the next are within `room`, and gain unequally.
 JAXSEL_CLONES void MarkNear(const float* __restrict near, const float* __restrict gain,
                             int64_t n, float room, uint8_t* __restrict marks) {
@@ -173,17 +164,20 @@ const float* Regain(int32_t* order, const float* distance, int64_t n, const Exac
 
 // Brings points whose order float32 leaves open into their true order, wherever that
 // moves a value by more than a share of the most that a point can be worth. `ties`, if
-// given, is brought up to date. Returns for how many ranks `s.gain` holds the gains.
-int64_t Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
-               const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
+// given, is brought up to date, and `s.gain` has the gains at the ranks of weight.
+void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
+            const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
   distance = Regain(order, distance, n, exact, ties, s);
   s.falls.Read(drop, n);
   const double worth = s.falls.worth * Span(gain, n);
   // Ranks of weight are looked at one by one, from sorted copies; the others by strides.
   const int64_t dense = s.falls.dense;
   s.near.resize(dense);
-  for (int64_t r = 0; r < dense; ++r) s.near[r] = distance[order[r]];
-  TakeGains(order, gain, 0, dense, s.gain);
+  s.gain.resize(dense);
+  for (int64_t r = 0; r < dense; ++r) {
+    s.near[r] = distance[order[r]];
+    s.gain[r] = gain[order[r]];
+  }
   const auto linked = [&](float here, float there) {
     return there - here <= 2.01f * exact.MostSlack(there);
   };
@@ -244,7 +238,6 @@ int64_t Settle(int32_t* order, const float* distance, int64_t n, const float* ga
       settle_around(std::max<int64_t>(strides[i - 1], settled));
     }
   }
-  return dense;
 }
 
 }  // namespace

@@ -43,10 +43,11 @@ def open_rows(
     | an iterable, read anew (grain, torch) | key of an element | key of an element |
 
     Files of a folder come in the order of their names, of which numbers count as
-    numbers (part2 before part10), those of a list in its order, each after the other. A column of lists gives `[n, d]`, several columns `[n, d]` in
-    their order; one column by its name alone gives `[n]`. A `TableEncoder` makes
-    numbers of columns with categories, dates or gaps, chunk by chunk. Other rows have
-    the type that the source has.
+    numbers (part2 before part10), those of a list in its order, each after the other. A
+    column of lists gives `[n, d]`, several columns `[n, d]` in their order; one column
+    by its name alone gives `[n]`. A `TableEncoder` makes numbers of columns with
+    categories, dates or gaps, chunk by chunk. Other rows have the type that the source
+    has.
 
     Opening reads headers, or some rows where there are none. Memory: O(1) in n.
 
