@@ -104,6 +104,17 @@ def test_labels_may_be_any_numbers():
     np.testing.assert_array_equal(Values.load("o.npz").values, other)
 
 
+def test_numbers_of_classes_beside_gaps(capsys):
+    """A gap makes floats of a column's whole numbers; an array's may be floats, too."""
+    table = pd.DataFrame(X, columns=list("abcd")).assign(label=Y.astype(float))
+    table.loc[3, "label"] = None
+    table.to_csv("train.csv", index=False)
+    np.savez("val.npz", x=X_VAL, y=Y_VAL.astype(float))
+    command = ("attribute", "train.csv", "val.npz", "--label", "label")
+    run(*command, "--drop-unlabelled", *OUT, *SMALL)
+    assert len(Values.load("o.npz")) == 39
+
+
 def test_a_network_that_has_not_learned_is_told(capsys):
     np.savez("val.npz", x=X_VAL, y=np.where(np.arange(12) < 9, 0, Y_VAL))
     run(*FILES, *OUT, *SMALL, "--rate", 1e-9)
@@ -132,6 +143,12 @@ def test_labels_that_are_refused(capsys):
     np.savez("train.npz", x=X, y=Y / 2)
     refused = refuse(capsys, *FILES, *OUT)
     assert "knn_regression_shapley" in refused
+    np.savez("train.npz", x=X, y=np.array(["a", "b", "c"])[Y])
+    assert "labels of one kind" in refuse(capsys, *FILES, *OUT)
+    np.savez("val.npz", x=X_VAL, y=np.array(["A", "B", "C"])[Y_VAL])
+    refused = refuse(capsys, *FILES, *OUT)
+    assert "TRAIN and VAL must share a label" in refused
+    assert "they differ in case or spaces" in refused
     for name, n in ("train", 40), ("val", 12):
         np.savez(f"{name}.npz", x=np.ones((n, 2)), y=np.zeros(n, int))
     assert "two classes or more" in refuse(capsys, *FILES, *OUT)

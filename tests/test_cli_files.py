@@ -229,6 +229,7 @@ def test_rows_without_a_label_are_counted_and_may_be_dropped(name):
     assert table.rows.tolist() == [0, 2]
     assert table.x.tolist() == [[1], [3]]
     assert table.y.tolist() == ([0, 1] if name == "number" else ["x", "y"])
+    assert table.y.dtype.kind == ("i" if name == "number" else "O")
 
 
 def people(n=60, gaps=()):
@@ -262,6 +263,25 @@ def test_row_numbers_are_those_of_the_file(capsys):
     run("value", "t.csv", "t.csv", "--label", "label", "--drop-unlabelled",
         "--out", "p.npz")  # fmt: skip
     assert Values.load("p.npz").index == tuple(i for i in range(60) if i not in (3, 7))
+
+
+def test_arrays_have_the_rows_of_the_table_or_those_with_a_label(capsys):
+    """Those of another length were cut to it, or ended in a traceback."""
+    people(gaps=[3, 7]).to_csv("t.csv", index=False)
+    probs = np.random.default_rng(1).dirichlet(np.ones(2), 120)
+    given = ["errors", "t.csv", "--label", "label", "--no-report", "--drop-unlabelled"]
+    tables = []
+    kept = np.delete(np.arange(60), [3, 7])
+    for name, array in ("all", probs[:60]), ("kept", probs[kept]):
+        np.save(f"{name}.npy", array)
+        run(*given, "--pred-probs", f"{name}.npy", "--out", name)
+        tables.append(Path(name, "errors.csv").read_text())
+    assert tables[0] == tables[1]
+    for option, count in ("--pred-probs", 59), ("--features", 120):
+        np.save("other.npy", probs[:count])
+        message = refuse(capsys, *given, option, "other.npy", "--out", "o")
+        expected = "the 60 rows of t.csv, or of the 58 with a label, got"
+        assert f"{option} must have a row for each of {expected} {count}" in message
 
 
 @pytest.mark.parametrize("split", [[], ["--split", "0.5"]], ids=str)

@@ -159,8 +159,8 @@ def run(args: argparse.Namespace) -> None:
             options,
             progress=show_progress(),
         )
-    y, y_val, classes = _classes(data.train.y, data.validation[1])
-    recipe = _recipe(args, data.train.x.shape[1:], data.x.shape[1], len(classes))
+        y, y_val, n_classes = _classes(data.train.y, data.validation[1])
+    recipe = _recipe(args, data.train.x.shape[1:], data.x.shape[1], n_classes)
     samples = data.x, y, data.validation[0], y_val
 
     def call(*samples: Any) -> Values:
@@ -204,21 +204,31 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--momentum must be in [0, 1), got {args.momentum}")
 
 
-def _classes(y: np.ndarray, y_val: np.ndarray) -> tuple[Any, Any, np.ndarray]:
-    """Return labels as numbers of their classes, and the classes."""
+def _classes(y: np.ndarray, y_val: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return labels as numbers of their classes, and the number of classes.
+
+    Raises:
+        TypeError: If texts stand beside numbers.
+        ValueError: If they are no classes, of one class only, or have none in common.
+    """
     import numpy as np
 
-    for name, labels in (("TRAIN", y), ("VAL", y_val)):
-        if labels.ndim != 1 or labels.dtype.kind in "fc":
+    from jaxsel._inputs.labels import check_shared_labels, encode_labels
+
+    names = "TRAIN", "VAL"
+    for name, labels in zip(names, (y, y_val), strict=True):
+        numeric = labels.dtype.kind in "fc" and bool((labels != np.round(labels)).any())
+        if labels.ndim != 1 or numeric:
             raise ValueError(
                 f"labels of {name} must be one class a sample, got {labels.dtype} of "
                 f"shape {labels.shape}: for numeric targets take jaxsel value --method "
                 "knn_regression_shapley"
             )
-    classes, codes = np.unique(np.concatenate([y, y_val]), return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"labels must be of two classes or more, got {classes}")
-    return codes[: len(y)], codes[len(y) :], classes
+    codes, codes_val, n_classes = encode_labels(y, y_val, names=names)
+    if n_classes < 2:
+        raise ValueError(f"labels must be of two classes or more, got {y[:1]} only")
+    check_shared_labels(y, y_val, codes, codes_val, names=names)
+    return codes, codes_val, n_classes
 
 
 def _recipe(

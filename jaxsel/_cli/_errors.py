@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> None:
     if args.pred_probs is not None:
         from ._read import read_array
 
-        probs = _read_rows(data, read_array(args.pred_probs, "pred_probs"))
+        probs = read_array(args.pred_probs, "pred_probs")
+        probs = _labelled_rows(args, data, probs, "--pred-probs")
     features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
     if "row" in data.extras:
@@ -169,7 +170,8 @@ def _read(
         # By their names, which the report shows.
         data = dataclasses.replace(data, y=np.asarray(data.class_names)[data.y])
     if args.text is not None:
-        return data, _read_rows(data, _column(args.table, args.text))
+        text = _column(args.table, args.text)
+        return data, _labelled_rows(args, data, text, "--text")
     texts = data.x if data.x.dtype.kind in "OU" else None
     return data, texts
 
@@ -193,9 +195,27 @@ def _texts(args: argparse.Namespace) -> Dataset | None:
     return Dataset(x=x, y=y)
 
 
-def _read_rows(data: Dataset, array: np.ndarray) -> np.ndarray:
-    """Take the rows of an array that were read of the table."""
-    return array[data.extras["row"]] if "row" in data.extras else array
+def _labelled_rows(
+    args: argparse.Namespace, data: Dataset, array: np.ndarray, option: str
+) -> np.ndarray:
+    """Take the rows of an array that `--drop-unlabelled` keeps of the table.
+
+    Raises:
+        ValueError: If it has neither the rows of the table nor those with a label.
+    """
+    from ._tables import read_frame
+
+    rows = data.extras.get("row")
+    if rows is None or len(array) == len(rows):
+        return array
+    with recorded():  # the first reading has given these warnings
+        total = len(read_frame(args.table))
+    if len(array) != total:
+        raise ValueError(
+            f"{option} must have a row for each of the {total} rows of {args.table}, "
+            f"or of the {len(rows)} with a label, got {len(array)}"
+        )
+    return array[rows]
 
 
 def _column(path: str, name: str) -> np.ndarray:
@@ -223,7 +243,8 @@ def _features(
     if args.features is not None:
         if args.encoder is not None:
             raise ValueError("--features and --encoder must not both be given")
-        return _read_rows(data, np.asarray(read_array(args.features, args.x_key)))
+        features = np.asarray(read_array(args.features, args.x_key))
+        return _labelled_rows(args, data, features, "--features")
     if args.encoder is not None:
         if texts is None:
             raise ValueError(

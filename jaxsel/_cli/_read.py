@@ -266,7 +266,8 @@ def read_table(
     y = rows = None
     if label_column is not None:
         labels = _with_gaps(frame[label_column])
-        if drop_unlabelled and labels.isna().any():
+        gaps = bool(labels.isna().any())
+        if drop_unlabelled and gaps:
             rows = np.flatnonzero(labels.notna())
             doubt(
                 f"{len(frame) - len(rows)} of {len(frame)} rows of {path} have no "
@@ -274,6 +275,9 @@ def read_table(
             )
             frame, labels = frame.iloc[rows], labels.iloc[rows]
         y = _read_label(path, labels, frame[label_column])
+        # Gaps, whose rows are left out, made floats of whole numbers.
+        if gaps and y.dtype.kind == "f" and (y == np.round(y)).all():
+            y = y.astype(np.int64)
     if encode is None:
         x, names = numbers(path, frame[features]), tuple(features)
     else:

@@ -12,6 +12,7 @@ from jaxsel.value import VALUES
 
 from ._encoding import Encoding, Split
 from ._output import fingerprint, fingerprint_dataset
+from ._tables import TABLES
 
 if TYPE_CHECKING:
     from jaxsel import Values
@@ -150,6 +151,7 @@ def _read_val(
         labels=args.val_labels,
         x_key=args.val_x_key or args.x_key,
         y_key=args.val_y_key or args.y_key,
+        drop_unlabelled=args.drop_unlabelled and args.val.lower().endswith(TABLES),
         # By name, in any order; not of a prepared data set.
         columns=None if train.name else names,
     )
