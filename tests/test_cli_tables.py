@@ -201,6 +201,25 @@ def test_options_that_do_not_fit(options, message, capsys):
     assert message in refuse(capsys, *given)
 
 
+def test_unknown_values_are_counted_and_all_of_them_refused(capsys):
+    options = [*NAMED, *OUT, "--samples", 1]
+    banzhaf = ["train.csv", "val.csv", "--method", "banzhaf", *options]
+    message = refuse(capsys, "value", *banzhaf)
+    assert "values are unknown (NaN): take more --samples" in message
+    run("value", "train.csv", "--method", "data_oob", *options)
+    unknown = int(np.isnan(Values.load("o.npz").values).sum())
+    assert unknown
+    printed = capsys.readouterr().out
+    assert f"below zero, {unknown} unknown" in printed
+    assert "nan" not in printed
+    n = len(Values.load("o.npz"))
+    run("select", "o.npz", "--budget", n, "--out", "s.npz")
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"Check: {unknown} of the {n} chosen samples have")
+    assert "nan" not in printed.out
+    assert manifest("s.json")["checks"]
+
+
 def test_errors_of_a_table_name_the_ids():
     run("errors", "all.csv", *NAMED, "--out", "e", "--no-report")
     table = pd.read_csv("e/errors.csv")

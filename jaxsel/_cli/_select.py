@@ -168,15 +168,15 @@ def run(args: argparse.Namespace) -> None:
         ) from error
     with recorded() as checks:
         labels = read_labels(args, values)
+        _check(args, len(values), labels)
+        selection = best_samples(
+            values,
+            budget=args.budget,
+            above=args.above,
+            labels=labels,
+            per_class=args.per_class,
+        )
     say_checks(checks)
-    _check(args, len(values), labels)
-    selection = best_samples(
-        values,
-        budget=args.budget,
-        above=args.above,
-        labels=labels,
-        per_class=args.per_class,
-    )
     options = ("budget", "above", "per_class", "label_column", "x_key", "y_key")
     config = {name: getattr(args, name) for name in options}
     if values.index is not None:
@@ -226,7 +226,8 @@ def _summary(
     lines = [f"{len(chosen)} of {len(values)} samples"]
     if len(chosen):
         v = np.asarray(values.values)[chosen]
-        lines[0] += f", worth {v[-1]:.3g} to {v[0]:.3g} each"
+        v = v[~np.isnan(v)]
+        lines[0] += f", worth {v[-1]:.3g} to {v[0]:.3g} each" if len(v) else ""
     if values.index is not None:
         lines.append(
             "indices of OUT.npz are places among these values; rows of TRAIN, or ids, "

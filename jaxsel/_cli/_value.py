@@ -162,7 +162,17 @@ def publish_values(
     record: Record,
     *more: str,
 ) -> None:
-    """Write values, plot, CSV and manifest, and print a summary and further lines."""
+    """Write values, plot, CSV and manifest, and print a summary and further lines.
+
+    Raises:
+        ValueError: If no value is known.
+    """
+    import numpy as np
+
+    if np.isnan(values.values).all():
+        raise ValueError(
+            f"all {len(values)} values are unknown (NaN): take more --samples"
+        )
     train = data.train
     labels = train.y if train.y.ndim == 1 else None
     writers: dict[Path, Callable[[Path], object]] = {}
@@ -304,11 +314,13 @@ def _summary(values: Values, ids: np.ndarray | None) -> list[str]:
     lines = [repr(values)]
     if values.values.ndim == 1:
         v = np.asarray(values.values)
-        few = min(10, len(v))
+        known = v[~np.isnan(v)]
+        few = min(10, len(known))
         ids = np.arange(len(v)) if ids is None else ids
+        unknown = f", {len(v) - len(known)} unknown" if len(known) < len(v) else ""
         lines += [
-            f"from {v.min():.3g} to {v.max():.3g}, mean {v.mean():.3g}; "
-            f"{np.sum(v < 0)} of {len(v)} below zero",
+            f"from {known.min():.3g} to {known.max():.3g}, mean {known.mean():.3g}; "
+            f"{np.sum(known < 0)} of {len(v)} below zero{unknown}",
             f"most valuable:  {' '.join(map(str, ids[values.top(few)]))}",
             f"least valuable: {' '.join(map(str, ids[values.bottom(few)]))}",
         ]
