@@ -222,7 +222,7 @@ def test_rows_without_a_label_are_counted_and_may_be_dropped(name):
     content, message = LABELS[name]
     Path("t.csv").write_text(content)
     with pytest.raises(ValueError, match="--drop-unlabelled") as error:
-        read_table("t.csv", label_column="label")
+        read_table("t.csv", label_column="label", drop_unlabelled=False)
     assert message in str(error.value)
     with pytest.warns(UserWarning, match="1 of 3 rows of t.csv have no label"):
         table = read_table("t.csv", label_column="label", drop_unlabelled=True)
@@ -230,6 +230,10 @@ def test_rows_without_a_label_are_counted_and_may_be_dropped(name):
     assert table.x.tolist() == [[1], [3]]
     assert table.y.tolist() == ([0, 1] if name == "number" else ["x", "y"])
     assert table.y.dtype.kind == ("i" if name == "number" else "O")
+    with pytest.raises(ValueError, match="leave the rows out$"):  # without the option
+        read_table("t.csv", label_column="label")
+    shown = read_table("t.csv", label_column="label", keep_unlabelled=True).y
+    assert pd.isna(shown).tolist() == [False, True, False]
 
 
 def people(n=60, gaps=()):

@@ -35,6 +35,7 @@ def _files(tmp_path, monkeypatch):
     frame.to_csv("train.csv", index=False)
     people().to_csv("val.csv", index=False)
     frame[:0].to_csv("header.csv", index=False)
+    frame.assign(income=frame.income.where(frame.index != 3, "none")).to_csv("lone.csv")
     frame.assign(income=frame.income.where(frame.index != 3)).to_csv("hole.csv")
     frame.assign(name=[f"n{i}" for i in range(N)]).to_csv("names.csv", index=False)
     frame.drop(columns="work").to_csv("narrow.csv", index=False)
@@ -72,6 +73,19 @@ MISTAKES = {
     "no label column": (
         ["value", "train.csv", "val.csv", *OUT],
         ["train.csv needs --label-column", "age, work, income"],
+    ),
+    "options of tables": (
+        ["errors", "x.npy", "--labels", "x.npy", "--label", "a", "--drop", "b", *OUT],
+        ["--label-column, --drop must be left out without a table, got x.npy"],
+    ),
+    "columns and drop": (
+        ["market", "request", "train.csv", *LABEL, "--columns", "age", "--drop", "work"]
+        + ["--budget", "5", *OUT],
+        ["--columns names the features: leave out --drop"],
+    ),
+    "one of a class": (
+        ["value", "lone.csv", *LABEL, "--split", "0.2", *OUT],
+        ["--split 0.2 must", "of 'none' there is one sample: leave it out"],
     ),
     "labels twice": (
         [*VALUE, "--train-labels", "x.npy", *OUT],

@@ -153,8 +153,9 @@ def read_pools(
     from jaxsel._inputs.usual_mistakes import doubt_columns
     from jaxsel.data import Dataset
 
-    from ._read import paired_features
+    from ._read import check_table_options, paired_features
 
+    check_table_options(args, args.source, args.like)
     encode = _Frames() if frames else Encoding(remedy="--drop")
     pool = _samples(args, args.source, args.labels, encode)
     hard = None
@@ -224,6 +225,7 @@ def _samples(
             columns=encode.columns,
             drop=args.drop,
             encode=encode,
+            keep_unlabelled=not labelled,  # they are only shown
         )
         samples = _Samples(table.x, table.y, table.ids, prepared=False)
     elif suffix in ARRAYS:

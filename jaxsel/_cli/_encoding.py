@@ -62,18 +62,25 @@ class Split:
                 stratify=labels if self.classes else None,
             )
         except ValueError as error:
-            count = len(np.unique(labels))
-            many = labels.dtype.kind in "iuf" and count > len(labels) / 5
+            classes, counts = np.unique(labels, return_counts=True)
+            lone = classes[counts == 1]
+            if labels.dtype.kind in "iuf" and len(classes) > len(labels) / 5:
+                reason = (
+                    f"the labels are {len(classes)} different numbers: if they are to "
+                    "be predicted, take jaxsel value --method knn_regression_shapley, "
+                    "or --learner ridge --score r2"
+                )
+            elif self.classes and len(lone):
+                reason = (
+                    f"of {show_labels(lone.tolist())} there is one sample: leave it "
+                    "out, or give it another label"
+                )
+            else:
+                reason = str(error).partition(". ")[0]  # the rest lists all classes
             raise ValueError(
                 f"--split {self.fraction:g} must leave some of each class on both "
-                f"sides of the {len(y)} samples: {str(error).partition('. ')[0]}"
-                + (
-                    f"; the labels are {count} different numbers: if they are to be "
-                    "predicted, take a method for numeric targets"
-                    if many
-                    else ""
-                )
-            ) from error  # its second sentence lists all classes
+                f"sides of the {len(y)} samples: {reason}"
+            ) from error
         return np.sort(train), np.sort(val)
 
     def apply(self, data: Dataset) -> tuple[Dataset, Dataset, dict[str, Any]]:
@@ -130,6 +137,9 @@ class Encoding:
             check_columns(path, frame, self.remedy)
             for message in leaking_columns(path, frame, y, self.remedy):
                 doubt(message)
+        rows = None
+        if first and self.split is not None and y is not None:
+            rows, _ = self.split.rows(y)
         try:
             if (
                 self.mode == "auto"
@@ -140,10 +150,7 @@ class Encoding:
                 from jaxsel.tables import TableEncoder
 
                 self.encoder = TableEncoder()
-                if self.split is not None and y is not None:
-                    self.encoder.fit(frame.iloc[self.split.rows(y)[0]])
-                else:
-                    self.encoder.fit(frame)
+                self.encoder.fit(frame if rows is None else frame.iloc[rows])
             if self.encoder is not None and not first:
                 check_categories(self.encoder, frame, self.first)
             if self.encoder is not None:

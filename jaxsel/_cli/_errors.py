@@ -138,8 +138,9 @@ def _read(
     """Return the samples, and their texts if they have any."""
     import numpy as np
 
-    from ._read import TABLES, read_samples
+    from ._read import TABLES, check_table_options, read_samples
 
+    check_table_options(args, args.table)
     table = Path(args.table).suffix.lower() in TABLES
     drop = [*args.drop, *([] if args.text is None else [args.text])]
     if args.text is not None and not table:

@@ -98,6 +98,9 @@ def _request(args: argparse.Namespace) -> None:
 
     from jaxsel.market import METHODS, hard_set, make_request
 
+    from ._read import check_table_options
+
+    check_table_options(args, args.data)
     encode = encoding(args.encode, gaps=METHODS[args.method].table)
     leave_out_predictions(args, encode)
     data = read_data(args, args.data, labels=args.labels, encode=encode)
@@ -157,11 +160,14 @@ def _answer(args: argparse.Namespace) -> None:
 
     from jaxsel.market import Request, answer, refuse
 
+    from ._read import check_table_options
+
     request = Request.load(args.request, max_bytes=args.max_bytes)
     data, checks = None, []
     if args.refuse is not None:
         reply = refuse(request, owner=args.owner, reason=args.refuse)
     else:
+        check_table_options(args, args.data)
         shown = request.schema.sample_shape is not None
         # Of DATA only the labels count then, so that its columns may be any.
         encode = agreed(request) if shown or not args.features else encoding("auto")

@@ -149,7 +149,11 @@ def leave_out_predictions(args: argparse.Namespace, encode: Encoding) -> None:
 
 
 def _columns(args: argparse.Namespace) -> list[str] | None:
-    return None if args.columns is None else args.columns.split(",")
+    if args.columns is None:
+        return None
+    if args.drop:
+        raise ValueError("--columns names the features: leave out --drop")
+    return args.columns.split(",")
 
 
 def _tell(checks: list[str], encode: Encode | None) -> None:

@@ -6,6 +6,7 @@ stored without compression, as `np.savez` does.
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import struct
@@ -45,6 +46,29 @@ STREAMED = (".array_record", ".arrayrecord", ".zarr")
 _NAME_AND_SPLIT = re.compile(r"(\w+(?:/[\w.-]+)?(?::\d+\.\d+\.\d+)?):(.+)")
 
 
+def check_table_options(args: argparse.Namespace, *sources: str | None) -> None:
+    """Refuse options for tables where no source can be one.
+
+    Raises:
+        ValueError: If there is such an option.
+    """
+    named = [source for source in sources if source is not None]
+    for source in named:
+        path, suffix = Path(source), Path(source).suffix.lower()
+        if suffix in TABLES or (suffix not in ARRAYS and path.exists()):
+            return
+    used = [
+        f"--{name.replace('_', '-')}"
+        for name in ("label_column", "id_column", "columns", "drop")
+        if getattr(args, name, None)
+    ]
+    if used:
+        raise ValueError(
+            f"{', '.join(used)} must be left out without a table, got "
+            f"{' and '.join(named)}"
+        )
+
+
 class Table(NamedTuple):
     """Columns and rows of a table, as they were read.
 
@@ -72,7 +96,7 @@ def read_samples(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encode: Encode | None = None,
-    drop_unlabelled: bool = False,
+    drop_unlabelled: bool | None = None,
     x_key: str = "x",
     y_key: str = "y",
     data_dir: str | None = None,
@@ -93,7 +117,8 @@ def read_samples(
         encode: Makes features of columns, as `Encoding` does. If None they must be
             numeric: which code a category gets would decide who is near.
         drop_unlabelled: Whether to leave out rows of a table without a label; then
-            `extras["row"]` of the result has the rows that are left.
+            `extras["row"]` of the result has the rows that are left. None where the
+            command has no such option.
         x_key: Array of an `.npz` file that holds the features.
         y_key: Array of an `.npz` file that holds the labels.
         data_dir: Folder of prepared data sets.
@@ -256,9 +281,13 @@ def read_table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encode: Encode | None = None,
-    drop_unlabelled: bool = False,
+    drop_unlabelled: bool | None = None,
+    keep_unlabelled: bool = False,
 ) -> Table:
-    """Read a table; arguments and errors as for `read_samples`."""
+    """Read a table; arguments and errors as for `read_samples`.
+
+    With `keep_unlabelled`, rows without a label have NaN for it.
+    """
     apart = (label_column, id_column)
     frame = read_frame(path, [name for name in apart if name is not None])
     frame = named_as_asked(path, frame, (*apart, *drop, *(columns or ())))
@@ -274,7 +303,10 @@ def read_table(
                 "label, and are left out"
             )
             frame, labels = frame.iloc[rows], labels.iloc[rows]
-        y = _read_label(path, labels, frame[label_column])
+        if keep_unlabelled and gaps:
+            y = labels.to_numpy(object)
+        else:
+            y = _read_label(path, labels, frame[label_column], drop_unlabelled)
         # Gaps, whose rows are left out, made floats of whole numbers.
         if gaps and y.dtype.kind == "f" and (y == np.round(y)).all():
             y = y.astype(np.int64)
@@ -355,13 +387,16 @@ def _with_gaps(column: Any) -> Any:
     return column.where(~column.isin(gaps)) if gaps else column
 
 
-def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
+def _read_label(
+    path: str, column: Any, written: Any, drop_unlabelled: bool | None
+) -> np.ndarray:
     """Return labels, `[n]`.
 
     Args:
         path: Path of the table.
         column: The labels; missing ones are gaps.
         written: The labels as they stand in the table.
+        drop_unlabelled: The option, which errors name; None if there is none.
 
     Raises:
         ValueError: If one is missing.
@@ -375,7 +410,8 @@ def _read_label(path: str, column: Any, written: Any) -> np.ndarray:
         raise ValueError(
             f"{path} must have a label in every row, but {column.name!r} is {what} in "
             f"row {column.index[empty[0]]} ({empty.size} of {len(column)} rows): fill "
-            "these in, or leave the rows out with --drop-unlabelled"
+            "these in, or leave the rows out"
+            + ("" if drop_unlabelled is None else " with --drop-unlabelled")
         )
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)

@@ -42,10 +42,11 @@ def read_data(
     """Read TRAIN and VAL, or split VAL off."""
     import numpy as np
 
-    from ._read import paired_features
+    from ._read import check_table_options, paired_features
     from ._streams import describe_streamed, read_streamed, streams, valued_in_chunks
 
     _check_validation(args)
+    check_table_options(args, args.train, args.val)
     split = None
     if args.split is not None:
         knn_value = VALUES.get(args.method)
