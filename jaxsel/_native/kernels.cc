@@ -229,38 +229,42 @@ ffi::Error Threshold(ffi::ThreadPool pool, Floats distances, Floats gains, Float
 // ---------------------------------------------------------------------------------
 // Semivalues
 
-// The weight of each rank, as sums of the drops, which float32 weights may lose. Weights are
-// read again each 1024 ranks, before the roundings of the drops add up.
+constexpr int64_t kRanks = 1024;  // of a block, whose sums stay in the first cache
+
+// The weights of a block of ranks, as sums of the drops, which float32 weights may lose. The
+// weight of its last rank is read, before the roundings of the drops add up.
+void WriteLevels(const float* weight, const float* drop, int64_t n, double* level) {
+  double here = level[n - 1] = weight[n - 1];
+  int64_t r = n - 1;
+  for (; r >= 4; r -= 4) {  // four whose sums do not wait for one another
+    const double near = double(drop[r - 2]) + drop[r - 3], far = double(drop[r]) + drop[r - 1];
+    level[r - 1] = here + drop[r];
+    level[r - 2] = here + far;
+    level[r - 3] = here + (far + drop[r - 2]);
+    level[r - 4] = here += far + near;
+  }
+  for (; r > 0; --r) level[r - 1] = here += drop[r];
+}
+
+// The weights of all ranks, which rows share: of long rows, whose sort takes longer, they
+// are summed anew, for the memory.
 struct Levels {
-  static constexpr int64_t kBlock = 1024;
-  const float *weights = nullptr, *drops = nullptr;
+  const float *weight = nullptr, *drop = nullptr;
   std::vector<double> at;
 
-  void Read(const float* weight, const float* drop, int64_t n) {
-    weights = weight;
-    drops = drop;
-    at.resize(n);
-    for (int64_t stop = n, first; stop > 0; stop = first) {
-      first = (stop - 1) / kBlock * kBlock;
-      double level = weight[stop - 1];
-      int64_t r = stop - 1;
-      at[r] = level;
-      for (; r - first >= 4; r -= 4) {  // four whose sums do not wait for one another
-        const double near = double(drop[r - 2]) + drop[r - 3],
-                     far = double(drop[r]) + drop[r - 1];
-        at[r - 1] = level + drop[r];
-        at[r - 2] = level + far;
-        at[r - 3] = level + (far + drop[r - 2]);
-        at[r - 4] = level += far + near;
-      }
-      for (; r > first; --r) at[r - 1] = level += drop[r];
+  void Read(const float* weights, const float* drops, int64_t n) {
+    weight = weights;
+    drop = drops;
+    at.resize(n > int64_t{1} << 16 ? 0 : n);
+    for (int64_t r = 0; r < static_cast<int64_t>(at.size()); r += kRanks) {
+      WriteLevels(weight + r, drop + r, std::min(n - r, kRanks), at.data() + r);
     }
   }
   // The levels of a row: those that all rows share, if its weights are the same.
-  const Levels& For(const float* weight, const float* drop, int64_t n,
+  const Levels& For(const float* weights, const float* drops, int64_t n,
                     const Levels& shared) {
-    if (shared.weights == weight && shared.drops == drop) return shared;
-    Read(weight, drop, n);
+    if (shared.weight == weights && shared.drop == drops) return shared;
+    Read(weights, drops, n);
     return *this;
   }
 };
@@ -278,18 +282,19 @@ JAXSEL_CLONES void WriteTerms(const float* __restrict gain, const double* __rest
 // time, whose sums do not wait for one another.
 void WriteValues(const int32_t* order, const float* gain, const std::vector<float>& near,
                  const Levels& levels, int64_t n, float* value) {
-  float gains[Levels::kBlock + 1];
-  double terms[Levels::kBlock], worth = 0;
+  float gains[kRanks + 1];
+  double sums[kRanks], terms[kRanks], worth = 0;
   gains[0] = 0;  // behind the last rank
   for (int64_t stop = n, first; stop > 0; stop = first) {
-    first = (stop - 1) / Levels::kBlock * Levels::kBlock;
+    first = (stop - 1) / kRanks * kRanks;
     const int32_t* at = order + first;
     int64_t r = stop - first;
     gains[r] = gains[0];
     const int64_t known = std::clamp<int64_t>(near.size() - first, 0, r);
     if (known) std::copy_n(near.data() + first, known, gains);
     for (int64_t i = known; i < r; ++i) gains[i] = gain[at[i]];
-    WriteTerms(gains, levels.at.data() + first, r, terms);
+    if (levels.at.empty()) WriteLevels(levels.weight + first, levels.drop + first, r, sums);
+    WriteTerms(gains, levels.at.empty() ? sums : &levels.at[first], r, terms);
     for (; r % 4; --r) {
       worth += terms[r - 1];
       value[at[r - 1]] = static_cast<float>(worth);

@@ -397,6 +397,16 @@ def test_weights_of_each_row(ranked):
     np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
+def test_long_rows():
+    """Of more than 2**16 points, whose levels of weights are not kept."""
+    rng, n = np.random.default_rng(0), 70_000
+    distance, gains = rng.random((2, n)).astype(np.float32)
+    omega = value.shapley_weights(n, 3)
+    values = value.semivalue(distance, gains, value.rank_table(omega))
+    expected = ref.sorted_values(distance[None], gains[None], omega)[0]
+    np.testing.assert_allclose(values, expected, rtol=2e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("kernel", [value.semivalue, semivalue_tied])
 def test_ways_to_sort_that_are_not_there(kernel, monkeypatch):
     arrays = jnp.zeros(3), jnp.ones(3), value.rank_table(value.shapley_weights(3, 1))
