@@ -66,6 +66,18 @@ def test_tables_are_those_of_the_response(capsys):
     assert "3 mixtures to run next:" in said.out
 
 
+def test_rounded_weights_are_divided_by_their_sum(capsys):
+    FRAME.round(dict.fromkeys(NAMES, 2)).to_csv("runs.csv", index=False)
+    run(*COMMAND, *OUT)
+    said = capsys.readouterr().err
+    assert "weights of runs.csv are rounded to 2 digits, and sum to 0.99 to 1.01" in said
+    weight = pd.read_csv("best.csv", index_col="domain").weight
+    FRAME.to_csv("runs.csv", index=False)
+    run(*COMMAND, *OUT, "--force")
+    exact = pd.read_csv("best.csv", index_col="domain").weight
+    np.testing.assert_allclose(weight, exact, atol=0.1)
+
+
 def test_goal_max_finds_the_highest():
     FRAME.assign(loss=-LOSSES).to_csv("runs.csv", index=False)
     run(*COMMAND, "--goal", "max", "--model", "quadratic", *OUT)

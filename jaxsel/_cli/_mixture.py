@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxsel._inputs.usual_mistakes import doubt
+
 from ._checks import recorded
 from ._output import (
     PICTURES,
@@ -236,7 +238,10 @@ def _read(args: argparse.Namespace) -> tuple[list[str], np.ndarray, np.ndarray]:
     weights: Any = frame[names].to_numpy(np.float64, na_value=np.nan)
     metrics: Any = frame[args.metric].to_numpy(np.float64, na_value=np.nan)
     sums = weights.sum(axis=1)
-    wrong = np.flatnonzero(~(np.abs(sums - 1) <= _LARGEST_ERROR))
+    digits = next((q for q in (2, 3, 4) if (weights == weights.round(q)).all()), None)
+    rounding = 0.0 if digits is None else len(names) / 2 * 10.0**-digits
+    far = np.abs(sums - 1)
+    wrong = np.flatnonzero(~(far <= max(_LARGEST_ERROR, rounding)))
     if wrong.size:
         row = wrong[0]
         raise ValueError(
@@ -244,7 +249,12 @@ def _read(args: argparse.Namespace) -> tuple[list[str], np.ndarray, np.ndarray]:
             f"sums to {sums[row]:.6g} over {listing(map(repr, names))}: leave columns "
             "that are no domains out with --drop, or divide each row by its sum"
         )
-    return names, weights, metrics
+    if (far > _LARGEST_ERROR).any():
+        doubt(
+            f"weights of {args.table} are rounded to {digits} digits, and sum to "
+            f"{sums.min():.6g} to {sums.max():.6g}: each row is divided by its sum"
+        )
+    return names, weights / sums[:, None], metrics
 
 
 def _upper(given: list[str], names: list[str]) -> np.ndarray | None:

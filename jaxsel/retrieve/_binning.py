@@ -18,6 +18,7 @@ from jaxtyping import Int32, Integer
 
 from jaxsel._inputs.checks import check_choice, check_concrete, check_count
 from jaxsel._inputs.rows import Rows
+from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel._results.types import Selection
 
 from ._binned_rows import row_columns
@@ -35,6 +36,7 @@ MODES = ("hamming", "per_feature")
 # Rows of codes at a time: with a few dozen columns they stay in a core's cache. And
 # distances to all hard samples at a time, at 4 bytes each.
 _ROWS, _PAIRS = 2**16, 2**22
+_FEW = 10  # rows chosen, of which ties say little
 
 
 def binning_distance(
@@ -226,11 +228,25 @@ def retrieve_binned(
         order = cover((near for part in parts for near in _pairwise(part)), budget)
         more = ", coverage=True"
     else:
-        near = binning_distance(table, hard_table, **options)
-        check_concrete("table", near)
-        order = np.argsort(np.asarray(near), kind="stable")[:budget]
+        distance = binning_distance(table, hard_table, **options)
+        check_concrete("table", distance)
+        near = np.asarray(distance)
+        order = np.argsort(near, kind="stable")[:budget]
+        _doubt_ties(near, order)
         more = ""
     return selection(order, f"retrieve_binned(mode={mode!r}, bins={bins}{more})")
+
+
+def _doubt_ties(near: np.ndarray, order: np.ndarray) -> None:
+    """Warn if the order of the table decides about most of the rows chosen."""
+    tied = int((near == near[order[-1]]).sum())
+    chosen = int((near[order] == near[order[-1]]).sum())
+    if tied > 2 * chosen and chosen > max(0.8 * len(order), _FEW):
+        doubt(
+            f"{chosen} of the {len(order)} rows chosen are as near to the hard samples "
+            f"as {tied - chosen} others, and only come first in the table: choose by "
+            "coverage, with other bins, or by another method"
+        )
 
 
 def fewest_mismatches(

@@ -228,6 +228,15 @@ def test_coverage_of_any_table(data):
     assert near[found.indices[0]] == min(near)
 
 
+def test_rows_that_only_come_first_are_told():
+    table = pd.DataFrame({"a": np.repeat(["x", "y"], [2, 98]), "b": "u"})
+    hard = table[:1]
+    with pytest.warns(UserWarning, match="18 of the 20 rows chosen are as near .* 80 oth"):
+        retrieve_binned(table, hard, 20)
+    retrieve_binned(table, hard, 9)  # few
+    retrieve_binned(table, hard, 100)  # all
+
+
 def test_coverage_reaches_every_hard_sample():
     """Without it, the many rows near the first hard sample take the whole budget."""
     hard = np.array([[0, 0, 0], [9, 9, 9]])
