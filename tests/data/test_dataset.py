@@ -39,6 +39,28 @@ def test_digits():
         data.load("digits", split="dev")
 
 
+@pytest.mark.parametrize(
+    ("split", "rows"),
+    [
+        ("test[:50]", slice(50)),
+        ("test[-20:]", slice(-20, None)),
+        ("test[20%:-100]", slice(71, -100)),
+        ("test[-10%:]", slice(-36, None)),
+        ("test[:]", slice(None)),
+    ],
+)
+def test_slices_of_digits(split, rows):
+    part, whole = data.load("digits", split=split), data.load("digits", split="test")
+    assert part.split == split
+    np.testing.assert_array_equal(part.ids, whole.ids[rows])
+    np.testing.assert_array_equal(part.x, whole.x[rows])
+    for wrong in ("dev[:5]", "test[5]", "test[:5.0]", "test[::2]"):
+        with pytest.raises(ValueError, match="split must be one of 'train'"):
+            data.load("digits", split=wrong)
+    with pytest.raises(ValueError, match=r"split must hold samples, but 'test\[5:5"):
+        data.load("digits", split="test[5:5]")
+
+
 def test_register(monkeypatch):
     """What is registered is loaded and listed; our own names are not replaced."""
     monkeypatch.setitem(CATALOG, "pets", None)  # so that it is gone afterwards
