@@ -103,7 +103,7 @@ def run_command(parser: Parser, argv: Sequence[str]) -> int:
     except (ValueError, TypeError, OSError, ImportError, OverflowError) as error:
         if args.debug:
             raise
-        sys.stderr.write(f"{parser.prog}: error: {explain_error(error)}\n")
+        sys.stderr.write(f"{parser.prog}: error: {explain_error(error, args)}\n")
         return 2
 
 

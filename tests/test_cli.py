@@ -200,7 +200,7 @@ def test_select_with_the_labels_of_train(valued):
         ),
         (["train.npz", "--budget", "9"], "was not written by jaxsel"),
         (["gone.npz", "--budget", "9"], "gone.npz is not there"),
-        (["rows.npz", "--budget", "9"], "reduce=None"),
+        (["rows.npz", "--budget", "9"], "`jaxsel value --reduce mean`"),
     ],
     ids=lambda item: " ".join(item) if isinstance(item, list) else "",
 )

@@ -130,7 +130,7 @@ def test_a_network_that_has_not_learned_is_told(capsys):
         (["--rate", 0], "--rate must be above 0, got 0"),
         (["--momentum", 1], "--momentum must be in [0, 1), got 1.0"),
         (["--network", "cnn"], "--network cnn needs images"),
-        (["--rate", 1e30], "lower the learning rate"),
+        (["--rate", 1e30], "lower --rate, or --standardize the columns of TRAIN"),
         (["--plot", "p.png", "--reduce", "none"], "--plot needs one value a sample"),
         (["--split", 0.2], "leave one of them out"),
     ],

@@ -217,7 +217,7 @@ def test_refuses(capsys):
     who = ["--owner", "o", "--out", "a.npz"]
     assert "either DATA or --refuse" in bad("answer", "request.npz", *who)
     assert "val.npz is refused" in bad("answer", "val.npz", "north.npz", *who)
-    assert "more than max_bytes" in bad(
+    assert "more than --max-bytes" in bad(
         "answer", "request.npz", "north.npz", *who, "--max-bytes", 10
     )
     assert "--labels and --unlabelled must not be given together" in bad(
@@ -228,7 +228,7 @@ def test_refuses(capsys):
     assert "one.npy must hold samples, one a row" in bad(
         "answer", "request.npz", "one.npy", "--unlabelled", *who
     )
-    assert "error: max_bytes must be at least 1" in bad(
+    assert "error: --max-bytes must be at least 1" in bad(
         "answer", "request.npz", "north.npz", *who, "--max-bytes", 0
     )
     assert "without labels to train on" in bad(

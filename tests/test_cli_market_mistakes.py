@@ -130,7 +130,8 @@ def test_labels_in_another_case_are_an_error(capsys):
     for spell in (str.upper, str.title, " {}".format):
         own.assign(rich=own.rich.map(spell)).to_csv("own.csv", index=False)
         error = refuse(capsys, *OWN)
-        assert "y must hold classes of the request, 'no', 'yes', but has only " in error
+        classes = "labels of DATA must hold classes of the request, 'no', 'yes'"
+        assert f"{classes}, but has only " in error
         assert "case or blanks only" in error
     own.assign(rich=(own.rich == "yes").astype(int)).to_csv("own.csv", index=False)
     error = refuse(capsys, *OWN)

@@ -128,10 +128,12 @@ def test_what_owners_refuse(capsys):
     common = ("--state", "s.npz", "--out", "k.npz")
     north = (*VALUE, "join", "asked.npz", "north.npz", *common, "--owner")
     assert "must be one of those asked" in refuse(capsys, *north, "centre")
-    assert "max_epsilon is 1" in refuse(capsys, *north, "north")
+    message = refuse(capsys, *north, "north")
+    assert "--max-epsilon is 1" in message
+    assert "accept that with --max-epsilon inf" in message
     exact = (*north, "north", "--max-epsilon", "inf")
-    assert "min_owners = 4" in refuse(capsys, *exact, "--min-owners", "4")
-    assert "max_val is 9, but" in refuse(capsys, *exact, "--max-val", "9")
+    assert "--min-owners 4" in refuse(capsys, *exact, "--min-owners", "4")
+    assert "--max-val is 9, but" in refuse(capsys, *exact, "--max-val", "9")
     x, y = draw(9, 1)
     np.savez("wrong.npz", x=x, y=y + 3)
     wrong = (*VALUE, "join", "asked.npz", "wrong.npz", *common, "--owner", "north")
@@ -171,7 +173,7 @@ def test_a_changed_question_is_noticed(capsys):
 
 def test_two_owners_must_be_wanted(capsys):
     two = (*VALUE, "ask", "val.npz", "--radius", "1", "--owners", "a,b", *("--out",))
-    assert "allow_two" in refuse(capsys, *two, "o.npz")
+    assert "set --allow-two" in refuse(capsys, *two, "o.npz")
     with pytest.warns(UserWarning, match="each sees the other's"):
         run(*two, "o.npz", "--allow-two")
 
@@ -240,4 +242,4 @@ def test_questions_add_up_in_a_file_beside_the_state(capsys):
     assert "delta = 0.999999" in error
     assert not Path("third.json").exists()
     more = refuse(capsys, *again, "--max-delta", 0.9999999, "--min-colluding", 2)
-    assert "at least min_colluding = 2, got 1" in more
+    assert "at least --min-colluding 2, got 1" in more

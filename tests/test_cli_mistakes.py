@@ -129,7 +129,7 @@ MISTAKES = {
     ),
     "other labels": (
         ["value", "train.csv", "other.csv", *LABEL, *OUT],
-        ["'rich'", "x_val, y_val, t_val: VAL"],
+        ["labels of TRAIN and labels of VAL must share a label", "'rich'"],
     ),
     "market": (
         [*("market", "request", "train.csv", *LABEL, "--budget", "3", *OUT), *NUMBERS],
@@ -157,7 +157,7 @@ MISTAKES = {
     ),
     "neighbours": (
         [*VALUE, "--method", "loo", "--k", "3", *OUT],
-        ["loo does not take --k", "--learner"],
+        ["loo does not take --k: --k is for knn_shapley", "knn_regression_shapley"],
     ),
     "losses": (
         ["filter", "train.csv", "--benchmark", "val.csv", *OUT],

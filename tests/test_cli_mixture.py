@@ -114,8 +114,8 @@ def test_goal_max_finds_the_highest():
         ),
         ({"web": None}, OUT, "sum to 1 in each row, but row 0 sums to nan"),
         ({"web": FRAME.web - 2, "code": FRAME.code + 2}, OUT, "weights of 0 or more"),
-        ({"loss": None}, OUT, "metrics must have 4 runs or more that are finite"),
-        ({"loss": 1.0}, OUT, "metrics must differ between runs, but all are 1"),
+        ({"loss": None}, OUT, "metrics of RUNS must have 4 runs or more"),
+        ({"loss": 1.0}, OUT, "metrics of RUNS must differ between runs"),
     ],
 )
 def test_refusals(change, options, expected, capsys):

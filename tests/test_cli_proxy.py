@@ -127,7 +127,7 @@ def test_hours_are_limited(capsys):
     assert found["chosen"] == 0
     with pytest.raises(AssertionError):
         run(*SEARCH, "--max-hours", first["hours"] / 2, "--out", "none")
-    assert "max_hours must be at least" in capsys.readouterr().err
+    assert "--max-hours must be at least" in capsys.readouterr().err
     assert not Path("none/run.toml").exists()
 
 

@@ -277,9 +277,9 @@ def test_repeated_warnings_are_said_once(capsys):
         (["--reduce", "none"], "VAL must fit in memory"),
         (["--checkpoint-every", 3], "--checkpoint-every needs --checkpoint"),
         (["--checkpoint", "train.npz"], "--checkpoint must be a folder"),
-        (["--checkpoint", "k", "--checkpoint-every", 0], "checkpoint_every must be at"),
+        (["--checkpoint", "k", "--checkpoint-every", 0], "--checkpoint-every must be"),
         (["--decode", "a:b"], "--decode is for array_record, but val is npy"),
-        (["--chunk-size", 0], "chunk_size must be at least 1, got 0"),
+        (["--chunk-size", 0], "--chunk-size must be at least 1, got 0"),
     ],
     ids=str,
 )

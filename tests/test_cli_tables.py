@@ -191,7 +191,7 @@ def test_learners_are_retrained_as_by_the_library(method):
     [
         (["--method", "data_oob"], "leave out VAL and --split"),
         (["--method", "loo", "--samples", "3"], "loo does not take --samples"),
-        (["--method", "banzhaf", "--samples", "0"], "--samples: n must be"),
+        (["--method", "banzhaf", "--samples", "0"], "--samples must be at least 1"),
         (["--method", "banzhaf", "--hybrid"], "banzhaf does not take --hybrid"),
         (["--seed", "3"], "knn_shapley does not take --seed"),
     ],

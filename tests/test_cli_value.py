@@ -384,8 +384,7 @@ def test_merging_refuses_other_values(capsys):
         (["train.npz", "val.npz", "--out", "no/o.npz"], "no is not a folder"),
         (["train.npz", "narrow.npz", *OUT], "number of features, got 4 and 3"),
         (["train.npz", "digits:test", *OUT], "TRAIN and VAL must both be files"),
-        (["train.npz", "nan.npz", *OUT], "x_val must be finite, but row 2 has NaN"),
-        (["train.npz", "nan.npz", *OUT], "(x, y, t: TRAIN; x_val, y_val, t_val: VAL)"),
+        (["train.npz", "nan.npz", *OUT], "VAL must be finite, but row 2 has NaN"),
         (["train.npz", "val.npz", "--k", "0", *OUT], "k must be at least 1, got 0"),
         (
             ["train.npz", "val.npz", "--k", "a", *OUT],

@@ -19,7 +19,7 @@ from ._value import (
     publish_values,
     recorded_options,
 )
-from ._value_data import read_data
+from ._value_data import WORDS, read_data
 from ._value_options import add_output_options, add_sample_options, add_sources
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ examples:
 _TRAINING = ("network", "hidden", "epochs", "batch_size", "rate", "momentum")
 _OPTIONS = ("networks", "seed", "output", "reduce", "check", *_TRAINING)
 _LEAST_CHECK = 8
+_WORDS = WORDS | {
+    "recipe": "the network",
+    "seeds": "--networks",
+    "the learning rate": "--rate",
+    "scale the columns": "--standardize the columns",
+}
 
 
 class Measured(NamedTuple):
@@ -72,7 +78,7 @@ def add(commands: Commands[Parser]) -> None:
     )
     # Options of `jaxsel value` which reading and the manifest know.
     absent = ("merge", "checkpoint", "checkpoint_every", "decode", "score")
-    parser.set_defaults(run=run, chunk_size=None, **dict.fromkeys(absent))
+    parser.set_defaults(run=run, words=_WORDS, chunk_size=None, **dict.fromkeys(absent))
     add_sources(parser)
     group = parser.add_argument_group("which attribution")
     listed = "; ".join(f"{name}, {item.help}" for name, item in ATTRIBUTIONS.items())

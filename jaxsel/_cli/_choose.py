@@ -47,6 +47,22 @@ class _Samples(NamedTuple):
     prepared: bool
 
 
+def words(args: argparse.Namespace) -> dict[str, str]:
+    """Return users' names of the methods' arguments."""
+    other = "--from" if args.values_of else "labels of POOL"
+    return {
+        **dict.fromkeys(("features", "candidates", "x"), "POOL"),
+        **dict.fromkeys(("hard_features", "target", "x_val"), "HARD"),
+        "labels": "--labels" if args.labels else other,
+        "hard_labels": "--like-labels" if args.like_labels else "labels of HARD",
+        "; or pass an oracle of jaxsel.gradients": "",
+        "candidates and target by one number": "POOL and HARD by one number",
+        ", and l2 and penalty_l2 by its square, or match in float64 (jax.enable_x64)": (
+            ""
+        ),
+    }
+
+
 def run(args: argparse.Namespace) -> None:
     """Choose samples of a pool by a registered method, and write the selection."""
     started = time.perf_counter()
@@ -124,6 +140,8 @@ def _check(args: argparse.Namespace, method: str) -> None:
         raise ValueError(f"{method} needs --like, the samples that others should match")
     if args.metric is not None and "metric" not in selector.arguments:
         raise ValueError(f"{method} does not take --metric")
+    if args.metric == "l2" and "similarity" in selector.arguments:
+        raise ValueError(f"{method} compares cosines: leave out --metric l2")
     if args.per_class and not selector.classes:
         those = ", ".join(
             name for name, chooser in SELECTORS.items() if chooser.classes
@@ -157,10 +175,10 @@ def read_pools(
 
     check_table_options(args, args.source, args.like)
     encode = _Frames() if frames else Encoding(remedy="--drop")
-    pool = _samples(args, args.source, args.labels, encode)
+    pool = _samples(args, args.source, "labels", encode)
     hard = None
     if args.like is not None:
-        hard = _samples(args, args.like, args.like_labels, encode)
+        hard = _samples(args, args.like, "like_labels", encode)
     if frames and hasattr(pool.x, "columns"):
         return pool, hard, {}
     other = pool if hard is None else hard
@@ -174,7 +192,9 @@ def read_pools(
         x, x_hard = pool.x.as_features(), other.x.as_features(fit_on=pool.x)
     else:
         datasets = [Dataset(x=s.x, y=np.arange(len(s.x))) for s in (pool, other)]
-        x, x_hard = paired_features(*datasets, standardize=args.standardize)
+        x, x_hard = paired_features(
+            *datasets, standardize=args.standardize, names=names
+        )
         if not frames:
             doubt_columns(names[0], x)
     about = dict[str, Any]()
@@ -205,19 +225,21 @@ class _Frames:
 
 
 def _samples(
-    args: argparse.Namespace, path: str, labels: str | None, encode: Encoding | _Frames
+    args: argparse.Namespace, path: str, option: str, encode: Encoding | _Frames
 ) -> _Samples:
-    """Read samples, with labels if these are needed."""
+    """Read samples; with labels, by an option or from the file, if they are needed."""
     from ._read import ARRAYS, read_array, read_samples, read_table
     from ._tables import TABLES
 
+    labels: str | None = getattr(args, option)
+    flag = f"--{option.replace('_', '-')}"
     suffix = Path(path).suffix.lower()
     y = None
     if suffix in TABLES:
         first = encode.columns is None
         labelled = args.per_class and labels is None
         if labelled and args.label_column is None:
-            raise ValueError("--per-class needs --label-column of tables, or --labels")
+            raise ValueError(f"--per-class needs --label-column of tables, or {flag}")
         table = read_table(
             path,
             label_column=args.label_column if first or labelled else None,
@@ -239,7 +261,7 @@ def _samples(
         y = read_array(labels, args.y_key)
     samples = samples if y is None else samples._replace(y=y)
     if args.per_class and samples.y is None:
-        raise ValueError(f"--per-class needs labels of {path}: see --labels")
+        raise ValueError(f"--per-class needs labels of {path}: see {flag}")
     return samples
 
 

@@ -68,7 +68,13 @@ def add(commands: Commands[Parser]) -> None:
         epilog=_EXAMPLES,
     )
     # What reading needs beside its options; `jaxsel select` has more of them.
-    parser.set_defaults(run=run, labels=None, like_labels=None, per_class=False)
+    parser.set_defaults(
+        run=run,
+        labels=None,
+        like_labels=None,
+        per_class=False,
+        words={"x": "TABLE", "x_val": "TEST"},
+    )
     parser.add_argument("source", metavar="TABLE", help="the samples")
     parser.add_argument(
         "--against",

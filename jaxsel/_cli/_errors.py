@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from jaxsel._files.staged import staged
 
 from ._checks import recorded
 from ._encoding import Encoding
-from ._errors_options import DESCRIPTION, EXAMPLES, add_options
+from ._errors_options import DESCRIPTION, EXAMPLES, add_options, words
 from ._output import (
     Record,
     check_outputs,
@@ -68,7 +67,7 @@ def add(commands: Commands[Parser]) -> None:
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words=words)
     add_options(parser)
 
 
@@ -94,7 +93,8 @@ def run(args: argparse.Namespace) -> None:
     if args.pred_probs is not None:
         from ._read import read_array
 
-        probs = read_array(args.pred_probs, "pred_probs")
+        remedy = "the array of --pred-probs must be called so"
+        probs = read_array(args.pred_probs, "pred_probs", remedy=remedy)
         probs = _labelled_rows(args, data, probs, "--pred-probs")
     features = _features(args, data, texts, encoding, needed=probs is None)
     errors, checks = _find(args, data, features, probs)
@@ -296,36 +296,30 @@ def _encode(args: argparse.Namespace, texts: Any) -> np.ndarray:
 def _find(
     args: argparse.Namespace, data: Dataset, features: Any, probs: Any
 ) -> tuple[LabelErrors, list[str]]:
-    """Find label errors; messages say which option x and y stand for."""
+    """Find label errors."""
     import jax
 
     import jaxsel
 
-    names = " (x, y: TABLE)"
     options: dict[str, Any] = {}
     if args.rank_by:
         options["rank_by"] = args.rank_by
     if probs is not None and data.class_names is not None:
         options["classes"] = data.class_names  # in the order of their numbers
-    try:
-        with recorded() as caught:
-            ignore_failures()
-            label_errors = jaxsel.find_label_errors(
-                features,
-                data.y,
-                pred_probs=probs,
-                folds=args.folds,
-                key=None if args.seed is None else jax.random.key(args.seed),
-                filter_by=args.filter_by,
-                min_per_class=args.min_per_class,
-                metric=args.metric,
-                progress=show_progress() and not args.no_progress,
-                **options,
-            )
-    except (ValueError, TypeError) as error:
-        if re.match(r"[xy]\b", str(error)) is None:
-            raise
-        raise ValueError(f"{error}{names}") from error
+    with recorded() as caught:
+        ignore_failures()
+        label_errors = jaxsel.find_label_errors(
+            features,
+            data.y,
+            pred_probs=probs,
+            folds=args.folds,
+            key=None if args.seed is None else jax.random.key(args.seed),
+            filter_by=args.filter_by,
+            min_per_class=args.min_per_class,
+            metric=args.metric,
+            progress=show_progress() and not args.no_progress,
+            **options,
+        )
     return label_errors, caught
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from jaxsel.labels import FILTERS, RANKINGS
 
 from ._parser import Parser, add_force, add_reading_options, add_table_options
@@ -30,6 +32,22 @@ examples:
   jaxsel errors digits:train
   jaxsel errors pictures.npy --labels y.npy --pred-probs model.npy
   jaxsel errors reviews.csv --label stars --text review --encoder minilm"""
+
+
+def words(args: argparse.Namespace) -> dict[str, str]:
+    """Return users' names of the functions' arguments."""
+    return {
+        "x": "--features" if args.features else "TABLE",
+        "y": "--labels" if args.labels else "labels of TABLE",
+        "key": "--seed",
+        "x must be given for rank_by": "--features must be given for --rank-by",
+        "classes must be given: pred_probs has": "--pred-probs must have a column of "
+        "each label, in sorted order, but has",
+        "and y has": "and TABLE",
+        "classes": "classes of TABLE",
+        "use knn_regression_shapley": "see jaxsel value --method "
+        "knn_regression_shapley",
+    }
 
 
 def add_options(parser: Parser) -> None:

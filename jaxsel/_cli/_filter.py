@@ -40,6 +40,9 @@ examples:
       --out kept.npz --csv kept.csv"""
 
 
+_WORDS = {"losses": "LOSSES", "benchmark_losses": "--benchmark"}
+
+
 def add(commands: Commands[Parser]) -> None:
     parser = commands.add_parser(
         "filter",
@@ -47,7 +50,7 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words=_WORDS)
     parser.add_argument("losses", metavar="LOSSES", help="of the samples to filter")
     parser.add_argument(
         "--benchmark", metavar="FILE", required=True, help="losses of clean samples"
@@ -148,7 +151,7 @@ def _read(
     if Path(path).suffix.lower() not in TABLES:
         if id_column is not None:
             raise ValueError(f"--id-column is for tables, and {path} is none")
-        losses = np.asarray(read_array(path, args.key, option="--key"))
+        losses = np.asarray(read_array(path, args.key, remedy="see --key"))
         if losses.ndim != 1:
             raise ValueError(
                 f"{path} must hold one loss a sample, [n], got {losses.shape}"

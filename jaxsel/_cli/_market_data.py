@@ -85,7 +85,7 @@ def read_unlabelled(
     if suffix in TABLES:
         drop = () if args.label_column is None else (args.label_column,)
         with recorded() as checks:
-            x, _, names, _, _ = read_table(
+            x, _, names, *_ = read_table(
                 source,
                 columns=_columns(args),
                 drop=(*drop, *args.drop),

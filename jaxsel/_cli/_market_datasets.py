@@ -53,7 +53,7 @@ def add(actions: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words={"target": "TARGET", "key": "--seed"})
     parser.add_argument("target", metavar="TARGET", help="the vector to match")
     parser.add_argument(
         "owners", metavar="OWNER", nargs="+", help="the vector of each owner"
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         target = _read(args.target, args.key)
         curvature = None
         if args.curvature is not None:
-            curvature = read_array(args.curvature, args.key, option="--key")
+            curvature = read_array(args.curvature, args.key, remedy="see --key")
         result = value_datasets(
             np.stack([array.reshape(-1, array.shape[-1]).mean(0) for array in rows]),
             target,
@@ -163,7 +163,7 @@ def _read(path: str, key: str) -> np.ndarray:
 
     from ._read import read_array
 
-    array = np.asarray(read_array(path, key, option="--key"))
+    array = np.asarray(read_array(path, key, remedy="see --key"))
     if array.ndim not in (1, 2) or not array.size or array.dtype.kind not in "biuf":
         raise ValueError(
             f"{path} must hold numbers of shape [d] or [n, d], got {array.dtype} of "

@@ -23,6 +23,12 @@ class _Methods:
         return iter(METHODS)
 
 
+WORDS = {
+    **dict.fromkeys(("x", "x_val"), "DATA"),
+    **dict.fromkeys(("y", "y_val", "labels"), "labels of DATA"),
+}
+"""Users' names of the functions' arguments, where they name DATA."""
+
 _DATA = """\
 DATA is one of
   FILE.npz      arrays x (one row a sample) and y; other names with --x-key, --y-key
@@ -180,6 +186,7 @@ def add_answer(actions: Commands[Parser]) -> Parser:
 
 
 def _add_reading(parser: Parser) -> argparse._ArgumentGroup:
+    parser.set_defaults(words=WORDS)
     group = add_reading(parser)
     group.add_argument("--labels", metavar="FILE", help="labels of DATA: .npy, or .npz")
     return group

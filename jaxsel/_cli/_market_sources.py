@@ -47,7 +47,7 @@ def add(actions: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words={"scores": "scores of TABLE"})
     parser.add_argument("table", metavar="TABLE", help="scores of documents by query")
     for name in _NAMES:
         parser.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._market_data import describe, read_data
 from ._market_limits import add_limits, limits_of
-from ._market_options import add_max_bytes, add_reading
+from ._market_options import WORDS, add_max_bytes, add_reading
 from ._output import Record, check_outputs, publish, result_path, say
 from ._parser import Commands, Parser, add_force
 
@@ -43,6 +43,10 @@ examples:
   jaxsel market value join asked.npz a.npz --owner a --state mine.npz --out a_keys.npz
   jaxsel market value finish asked.npz mine.npz sums.npz a.npz --out a_values.npz"""
 
+_WORDS = WORDS | {
+    "needed": "--needed",
+    "accept that with max_epsilon=None": "accept that with --max-epsilon inf",
+}
 _CONFIG = ("label_column", "columns", "drop", "x_key", "y_key")
 
 
@@ -152,6 +156,7 @@ def _add_join(steps: Commands[Parser]) -> None:
 
 
 def _add_reading(parser: Parser) -> None:
+    parser.set_defaults(words=_WORDS)
     add_reading(parser).add_argument(
         "--labels", metavar="FILE", help="labels of DATA: .npy, or .npz"
     )

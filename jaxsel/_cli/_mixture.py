@@ -45,6 +45,7 @@ examples:
   jaxsel mixture runs.csv --metric accuracy --goal max --drop run --upper code=0.3 \\
       --next 16 --next-out next.csv --out best.csv --plot response.png"""
 
+_WORDS = {"mixtures": "RUNS", "metrics": "metrics of RUNS"}
 _LARGEST_ERROR = 1e-5  # of a sum of weights, as in jaxsel.value
 
 
@@ -55,7 +56,7 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words=_WORDS)
     parser.add_argument("table", metavar="RUNS", help="weights and metric of each run")
     parser.add_argument(
         "--metric",

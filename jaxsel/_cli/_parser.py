@@ -40,6 +40,8 @@ class Parser(argparse.ArgumentParser):
             if unknown[0].startswith("-"):
                 self.error(f"there is no option {unknown[0]}{guess}")
             self.error(f"{unknown[0]!r} is one argument too many{guess}")
+        if not hasattr(parsed, "parser"):  # a subcommand's comes first
+            parsed.parser = self
         return parsed, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

@@ -24,7 +24,7 @@ from jaxsel._inputs.usual_mistakes import doubt
 from jaxsel._results.types import Values
 from jaxsel.data import Dataset, load
 
-from ._messages import check_file
+from ._messages import check_file, contents_of, why_not
 from ._tables import (
     OTHER_TABLES,
     TABLES,
@@ -78,6 +78,7 @@ class Table(NamedTuple):
         names: Names of the features.
         ids: Names of the samples, `[n]`, or None.
         rows: Their rows in the file, `[n]`; None if all were read.
+        class_names: Names of labels 0 and 1 that stand for False and True, or None.
     """
 
     x: np.ndarray
@@ -85,6 +86,7 @@ class Table(NamedTuple):
     names: tuple[str, ...]
     ids: np.ndarray | None
     rows: np.ndarray | None
+    class_names: tuple[str, ...] | None = None
 
 
 def read_samples(
@@ -160,9 +162,12 @@ def read_samples(
             )
         if labels is not None:
             raise ValueError(f"{source} has labels: {labels} must not be given for it")
-        return load(match[1], split=match[2], data_dir=data_dir, progress=progress)
+        try:
+            return load(match[1], split=match[2], data_dir=data_dir, progress=progress)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
 
-    y = names = ids = rows = None
+    y = names = ids = rows = class_names = None
     if suffix in TABLES:
         if labels is None and label_column is None:
             has = listing(read_frame(source).columns)
@@ -175,7 +180,7 @@ def read_samples(
                 f"the labels of {source} must come from --label-column {label_column} "
                 f"or from {labels}, not from both: leave one out"
             )
-        x, y, names, ids, rows = read_table(
+        x, y, names, ids, rows, class_names = read_table(
             source,
             label_column=label_column,
             id_column=id_column,
@@ -199,15 +204,28 @@ def read_samples(
         )
     try:
         extras = {} if rows is None else {"row": rows}
-        return Dataset(x=x, y=y, ids=ids, feature_names=names, extras=extras)
+        return Dataset(
+            x=x,
+            y=y,
+            ids=ids,
+            feature_names=names,
+            class_names=class_names,
+            extras=extras,
+        )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{source}: {error}") from error
 
 
 def paired_features(
-    train: Dataset, val: Dataset, *, standardize: bool = False
+    train: Dataset,
+    val: Dataset,
+    *,
+    standardize: bool = False,
+    names: tuple[str, str] = ("TRAIN", "VAL"),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features of both on one scale, `[n, d]` and `[m, d]`.
+    """Return the features of both, which messages name, on one scale.
+
+    They are `[n, d]` and `[m, d]`.
 
     Features of prepared data sets come from `Dataset.as_features`. Features of files
     are flattened, and with `standardize` each column is centred and divided by its
@@ -218,8 +236,8 @@ def paired_features(
     """
     if bool(train.name) != bool(val.name):
         raise ValueError(
-            "TRAIN and VAL must both be files, or both prepared data sets, whose "
-            "features are scaled in a way of their own"
+            f"{' and '.join(names)} must both be files, or both prepared data sets, "
+            "whose features are scaled in a way of their own"
         )
     if train.name:
         if standardize:
@@ -229,11 +247,11 @@ def paired_features(
         x, x_val = (a.reshape(len(a), math.prod(a.shape[1:])) for a in (train.x, val.x))
     if x.shape[1] != x_val.shape[1]:
         raise ValueError(
-            "TRAIN and VAL must have the same number of features, got "
+            f"{' and '.join(names)} must have the same number of features, got "
             f"{x.shape[1]} and {x_val.shape[1]}"
         )
     if standardize:
-        for name, part in ("TRAIN", x), ("VAL", x_val):
+        for name, part in zip(names, (x, x_val), strict=True):
             check_finite(name, part)
         base, other = (Dataset(x=a, y=np.arange(len(a))) for a in (x, x_val))
         x, x_val = base.as_features(), other.as_features(fit_on=base)
@@ -241,14 +259,14 @@ def paired_features(
 
 
 def read_array(
-    path: str, key: str, *, option: str = "--x-key and --y-key"
+    path: str, key: str, *, remedy: str = "see --x-key and --y-key"
 ) -> np.ndarray:
     """Read the array of an `.npy` file, or the one named `key` of an `.npz` file.
 
     Args:
         path: The file.
         key: Name of the array; not used for `.npy`.
-        option: The command's option that gives the name.
+        remedy: What to do where no array is called so.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -266,11 +284,9 @@ def read_array(
                 return _read_member(archive, path, f"{key}.npy")
     except DAMAGED as error:
         raise ValueError(
-            f"{path} cannot be read as arrays: {_why_not(path, error)}"
+            f"{path} cannot be read as arrays: {why_not(path, error)}"
         ) from error
-    raise ValueError(
-        f"{path} has no array {key!r}, but {', '.join(names)}: see {option}"
-    )
+    raise ValueError(f"{path} has no array {key!r}, but {', '.join(names)}: {remedy}")
 
 
 def read_table(
@@ -292,7 +308,7 @@ def read_table(
     frame = read_frame(path, [name for name in apart if name is not None])
     frame = named_as_asked(path, frame, (*apart, *drop, *(columns or ())))
     features = choose_columns(path, frame, apart=apart, columns=columns, drop=drop)
-    y = rows = None
+    y = rows = class_names = None
     if label_column is not None:
         labels = _with_gaps(frame[label_column])
         gaps = bool(labels.isna().any())
@@ -307,6 +323,8 @@ def read_table(
             y = labels.to_numpy(object)
         else:
             y = _read_label(path, labels, frame[label_column], drop_unlabelled)
+            if labels.dtype in ("bool", "boolean"):
+                class_names = ("False", "True")
         # Gaps, whose rows are left out, made floats of whole numbers.
         if gaps and y.dtype.kind == "f" and (y == np.round(y)).all():
             y = y.astype(np.int64)
@@ -315,7 +333,7 @@ def read_table(
     else:
         x, names = encode(path, frame[features], y)
     ids = None if id_column is None else read_ids(path, frame[id_column])
-    return Table(x, y, names, ids, rows)
+    return Table(x, y, names, ids, rows, class_names)
 
 
 def read_ids(path: str, column: Any) -> np.ndarray:
@@ -345,7 +363,7 @@ def read_values(path: str) -> Values:
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"{path} must be an .npz file that `jaxsel value --out` wrote, and is "
-            f"{_contents(path)}"
+            f"{contents_of(path)}"
         )
     return Values.load(path)
 
@@ -421,25 +439,3 @@ def _read_label(
         column
     )
     return column.to_numpy(np.int64 if integral else np.float64)
-
-
-def _why_not(path: str, error: Exception) -> str:
-    """Return the reason why a file has no arrays, and the remedy."""
-    what = _contents(path)
-    is_array = what.startswith(("a zip file", "cut short"))
-    if is_array and re.search("allow_pickle|Python objects", str(error)):
-        return "it holds Python objects: save texts with x.astype(str)"
-    return f"it is {what}: write it again with np.save or np.savez"
-
-
-def _contents(path: str) -> str:
-    """Describe, from its first bytes, a file that is no array file."""
-    with open(path, "rb") as file:
-        start = file.read(512)
-    if not start:
-        return "empty"
-    known = {b"PK": "a zip file cut short or damaged", b"\x93NUMPY": "cut short"}
-    for magic, kind in known.items():
-        if start.startswith(magic):
-            return kind
-    return "text, perhaps a table" if b"\0" not in start else "of another kind"

@@ -21,8 +21,8 @@ LEARNERS = {
     "knn": "KNN",
 }
 SCORES = ("accuracy", "balanced_accuracy", "f1_macro", "neg_log_loss", "roc_auc", "r2")
-OPTIONS = ("learner", "score", "samples", "seed")
-"""Options of these methods only; `beta_shapley` has others as well."""
+OPTIONS = {"learner": None, "score": "utility", "samples": "stop", "seed": "key"}
+"""Options of these methods only, and the argument that each needs, if any."""
 
 
 def retraining(
@@ -39,17 +39,10 @@ def retraining(
     taken = ESTIMATORS[method].arguments
     if "utility" in taken:
         options["score"] = args.score or "accuracy"
-    elif args.score is not None:
-        raise ValueError(f"{method} does not take --score: it has no utility")
     if "stop" in taken:
         default = 10_000 if method == "banzhaf" else 1000
         options["samples"] = default if args.samples is None else args.samples
-        try:
-            MaxSamples(options["samples"])
-        except ValueError as error:
-            raise ValueError(f"--samples: {error}") from error
-    elif args.samples is not None:
-        raise ValueError(f"{method} does not take --samples: it draws none")
+        MaxSamples(options["samples"])  # refuses some, before anything is read
     if "alpha" in taken:
         options["alpha"] = 16.0 if args.alpha is None else args.alpha
         options["beta"] = 1.0 if args.beta is None else args.beta

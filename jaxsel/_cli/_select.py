@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jaxsel.neighbors import METRICS
 
 from ._checks import recorded
-from ._choose import DEFAULT, OPTIONS, SELECTORS, run as choose
+from ._choose import DEFAULT, OPTIONS, SELECTORS, run as choose, words
 from ._output import (
     Record,
     check_outputs,
@@ -67,7 +67,7 @@ def add(commands: Commands[Parser]) -> None:
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words=words)
     parser.add_argument(
         "source", metavar="VALUES|POOL", help="file of `jaxsel value`, or samples"
     )
@@ -166,6 +166,11 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"{error}: to choose from samples add --like HARD, or --method"
         ) from error
+    if values.values.ndim > 1:
+        raise ValueError(
+            f"{args.source} has a value for each sample of VAL: write one of each "
+            "sample of TRAIN with `jaxsel value --reduce mean` or max"
+        )
     with recorded() as checks:
         labels = read_labels(args, values)
         _check(args, len(values), labels)

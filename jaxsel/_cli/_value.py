@@ -30,9 +30,9 @@ from ._output import (
 )
 from ._parser import Commands, Parser
 from ._programs import ignore_failures
-from ._retrain import OPTIONS as OF_RETRAINING, RETRAINING, retraining
-from ._value_data import Data, read_data
-from ._value_options import DESCRIPTION, EXAMPLES, add_options
+from ._retrain import LEARNERS, OPTIONS as OF_RETRAINING, RETRAINING, retraining
+from ._value_data import WORDS, Data, read_data
+from ._value_options import DESCRIPTION, EXAMPLES, METHODS, add_options
 
 if TYPE_CHECKING:
     import jax
@@ -67,8 +67,21 @@ def add(commands: Commands[Parser]) -> None:
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, words=_words)
     add_options(parser)
+
+
+def _words(args: argparse.Namespace) -> dict[str, str]:
+    """Return users' names of the method's arguments."""
+    if args.method not in RETRAINING:
+        return WORDS
+    learner = args.learner or "logistic"
+    return WORDS | {
+        "metric": "--score",
+        "n": "--samples",
+        LEARNERS[learner]: f"--learner {learner}",
+        "a learner of targets, such as RidgeRegression()": "--learner ridge",
+    }
 
 
 def run(args: argparse.Namespace) -> None:
@@ -195,36 +208,22 @@ def publish_values(
 
 def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str, Any]]:
     """Return the function to call, and all its options, defaults included."""
-    user_options = {name: getattr(args, name) for name in OPTIONS}
-    retrains = args.method in RETRAINING
-    if retrains:
-        taken = {"alpha", "beta"} & ESTIMATORS[args.method].arguments
-        wrong = [name for name, value in user_options.items() if value is not None]
-        wrong = [name for name in wrong if name not in taken]
-        wrong += ["hybrid"] if args.hybrid else []
-    else:
-        wrong = [name for name in OF_RETRAINING if getattr(args, name) is not None]
-        wrong = [name for name in wrong if name != "seed" or args.split is None]
-    if wrong:
-        raise ValueError(_not_taken(args.method, wrong, retrains=retrains))
-    if retrains:
+    names = [*OPTIONS, *OF_RETRAINING, "hybrid"]
+    if args.split is not None:
+        names.remove("seed")  # of the split
+    typed = [name for name in names if getattr(args, name) is not None]
+    if wrong := [name for name in typed if not _takes(args.method, name)]:
+        raise ValueError(_not_taken(args.method, wrong))
+    if args.method in RETRAINING:
         return retraining(args)
-    knn_value = VALUES[args.method]
-    function = knn_value.function
+    function = VALUES[args.method].function
     parameters = inspect.signature(function).parameters
-    user_options = {
-        name: value for name, value in user_options.items() if value is not None
-    }
     options = {}
     for name in OPTIONS:
         if name in parameters:
-            options[name] = user_options.pop(name, parameters[name].default)
+            value = getattr(args, name)
+            options[name] = parameters[name].default if value is None else value
     options["method"] = "hybrid" if args.hybrid else "exact"
-    wrong = list(user_options)
-    if args.hybrid and "hybrid" not in knn_value.methods:
-        wrong.append("hybrid")
-    if wrong:
-        raise ValueError(_not_taken(args.method, wrong, retrains=False))
     if options.get("radius") is inspect.Parameter.empty:
         raise ValueError(
             f"{args.method} needs --radius, the distance up to which samples are "
@@ -235,10 +234,26 @@ def _function(args: argparse.Namespace) -> tuple[Callable[..., Values], dict[str
     return function, options
 
 
-def _not_taken(method: str, names: list[str], *, retrains: bool) -> str:
-    options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-    kind = "retrains a --learner" if retrains else "needs no learner"
-    return f"{method} does not take {options}: it {kind}; see jaxsel value --help"
+def _takes(method: str, option: str) -> bool:
+    """Return whether a method has an option, given by the name of its value."""
+    if method in RETRAINING:
+        argument = OF_RETRAINING.get(option, option)
+        return argument is None or argument in ESTIMATORS[method].arguments
+    if option == "hybrid":
+        return option in VALUES[method].methods
+    return option in inspect.signature(VALUES[method].function).parameters
+
+
+def _not_taken(method: str, options: list[str]) -> str:
+    flags = [f"--{name.replace('_', '-')}" for name in options]
+    takers = [
+        f"{flag} is for {', '.join(m for m in METHODS if _takes(m, name))}"
+        for flag, name in zip(flags, options, strict=True)
+    ]
+    return (
+        f"{method} does not take {', '.join(flags)}: {'; '.join(takers)}; see jaxsel "
+        "value --help"
+    )
 
 
 def _extras(args: argparse.Namespace, options: Mapping[str, Any]) -> dict[str, Path]:
@@ -280,16 +295,11 @@ def _mesh(devices: int | str) -> tuple[jax.sharding.Mesh | None, int]:
 
 
 def explain(call: Callable[..., Values], *arrays: Any) -> tuple[Values, list[str]]:
-    """Call a function; messages say which option each array stands for."""
+    """Call a function; warnings say which option each array stands for."""
     names = " (x, y, t: TRAIN; x_val, y_val, t_val: VAL)"
-    try:
-        with recorded() as caught:
-            ignore_failures()
-            values = call(*arrays)
-    except (ValueError, TypeError) as error:
-        if re.match(r"[xyt](_val)?\b", str(error)) is None:
-            raise
-        raise ValueError(f"{error}{names}") from error
+    with recorded() as caught:
+        ignore_failures()
+        values = call(*arrays)
     checks = [
         f"{check}{names}" if re.match(r"[xyt](_val)?\b", check) else check
         for check in caught

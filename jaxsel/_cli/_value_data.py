@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from jaxsel import Values
     from jaxsel.data import Dataset
 
+WORDS = {
+    **dict.fromkeys(("y", "t"), "labels of TRAIN"),
+    **dict.fromkeys(("y_val", "t_val"), "labels of VAL"),
+    "x": "TRAIN",
+    "x_val": "VAL",
+    "y has": "labels of TRAIN have",
+    "y_val has": "labels of VAL have",
+    "key": "--seed",
+    "use knn_regression_shapley": "use --method knn_regression_shapley",
+}
+"""Users' names of the functions' arguments, and of phrases with some."""
+
 
 @dataclasses.dataclass
 class Data:

@@ -149,6 +149,7 @@ def _add_methods(parser: Parser) -> None:
     group.add_argument(
         "--hybrid",
         action="store_true",
+        default=None,
         help="approximate far neighbours, with a certified bound on the error; faster "
         "on machines where `jaxsel info` shows no compiled operations",
     )
