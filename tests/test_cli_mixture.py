@@ -70,7 +70,7 @@ def test_rounded_weights_are_divided_by_their_sum(capsys):
     FRAME.round(dict.fromkeys(NAMES, 2)).to_csv("runs.csv", index=False)
     run(*COMMAND, *OUT)
     said = capsys.readouterr().err
-    assert "weights of runs.csv are rounded to 2 digits, and sum to 0.99 to 1.01" in said
+    assert "runs.csv are rounded to 2 digits, and sum to 0.99 to 1.01" in said
     weight = pd.read_csv("best.csv", index_col="domain").weight
     FRAME.to_csv("runs.csv", index=False)
     run(*COMMAND, *OUT, "--force")

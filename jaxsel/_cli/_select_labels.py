@@ -82,7 +82,7 @@ def _run_of(source: str) -> Mapping[str, Any]:
 
 
 def _id_column(source: str, config: Mapping[str, Any]) -> str | None:
-    """Return the column of a table that has the ids: TRAIN's, or that of `--csv`."""
+    """Return the column of ids, by the name in TRAIN or in the table of `--csv`."""
     if not source.lower().endswith(TABLES):
         return None
     columns = read_frame(source).columns
@@ -91,7 +91,7 @@ def _id_column(source: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _doubt_other(args: argparse.Namespace, run: Mapping[str, Any]) -> None:
-    """Warn if the labels' file is another than TRAIN, whose order values have."""
+    """Warn if labels do not come from TRAIN, in the order of which values are."""
     train = next((i for i in run.get("inputs", ()) if i.get("role") == "train"), {})
     if not train.get("sha256") or not Path(args.values_of).is_file():
         return

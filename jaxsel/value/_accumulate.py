@@ -39,7 +39,7 @@ from jaxsel.neighbors import squared_norms
 from jaxsel.neighbors._distance import prepare_exact, repaired
 
 from ._options import Options
-from ._plan import Kernel, Plan, Running, fold_rows, merge_devices
+from ._plan import Kernel, Plan, Running, fold_rows, merge_devices, whole_bounds
 from ._split import ByTraining
 from ._task import Task
 
@@ -174,6 +174,7 @@ class _Sums:
         values, bound = self.kernel(inner, distances, train, query, exact)
         total = partial(jax.ops.segment_sum, num_segments=self.count)
         # By the triangle inequality the sum of bounds is a bound on the sum of values.
+        values, bound = whole_bounds(values, bound)
         return total(values, codes), None if bound is None else total(bound, codes)
 
 
@@ -257,7 +258,7 @@ def _step(
         if plan.reduce:
             values, bound = result
             return fold_rows(values, bound, used, state, plan.reduce)
-        return result
+        return whole_bounds(*result)
 
     if plan.mesh is None:
         return on_device(shared, chunk, used, state)

@@ -194,7 +194,8 @@ class _Linear:
             values = values + (shift[0] + shift[1] * jnp.sum(gains))
         # An exact form was chosen instead: rounding is all that is left to certify.
         if self.certified and bound is None:
-            bound = jnp.full_like(values, rounding(table.weight, gains))
+            span = jnp.arange(2.0) if self.binary else gains
+            bound = rounding(table.weight, span)[None]  # of all points alike
         return values, bound
 
 

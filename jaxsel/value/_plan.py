@@ -13,7 +13,7 @@ from jaxsel.neighbors import Exact, Metric
 Split = Literal["validation", "training"]
 
 # (params, distances [n], train, query, `Exact` to settle near ties, or None)
-# -> (values [n], error bound [n] or None)
+# -> (values [n], error bound [n], or [1] for all of them, or None)
 Kernel = Callable[
     [Any, jax.Array, Any, Any, Exact | None], tuple[jax.Array, jax.Array | None]
 ]
@@ -37,6 +37,13 @@ class Running(NamedTuple):
     values: Any  # their mean, or maximum
     m2: Any  # as in Values; None for a maximum
     bound: Any  # as in Values, or None
+
+
+def whole_bounds(
+    values: jax.Array, bound: jax.Array | None
+) -> tuple[jax.Array, jax.Array | None]:
+    """Give each value its bound, where one holds for all values of a row."""
+    return values, None if bound is None else jnp.broadcast_to(bound, values.shape)
 
 
 def fold_rows(

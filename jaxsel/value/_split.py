@@ -21,7 +21,7 @@ from jaxsel._inputs.chunk import chunk_rows, entries
 from jaxsel._results.types import Reduce
 from jaxsel.neighbors._parts import ROWS, columns_of, rows_of, split_features
 
-from ._plan import Plan, Running, fold_rows
+from ._plan import Plan, Running, fold_rows, whole_bounds
 
 
 class ByTraining:
@@ -129,7 +129,7 @@ def _step(
             decide=None if decide is None else partial(decide, params),
         )
         kernel = jax.vmap(plan.kernel, in_axes=(None, 0, None, 0, axes), axis_name=ROWS)
-        result = kernel(params, near, train, sharded, exact)
+        result = whole_bounds(*kernel(params, near, train, sharded, exact))
         again = jnp.zeros((), bool)
         if not thorough:
             marked = jnp.any(jnp.isnan(result[0][:, 0]))

@@ -231,7 +231,7 @@ def test_coverage_of_any_table(data):
 def test_rows_that_only_come_first_are_told():
     table = pd.DataFrame({"a": np.repeat(["x", "y"], [2, 98]), "b": "u"})
     hard = table[:1]
-    with pytest.warns(UserWarning, match="18 of the 20 rows chosen are as near .* 80 oth"):
+    with pytest.warns(UserWarning, match="18 of the 20 rows .* as 80 others"):
         retrieve_binned(table, hard, 20)
     retrieve_binned(table, hard, 9)  # few
     retrieve_binned(table, hard, 100)  # all
