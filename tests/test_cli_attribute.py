@@ -54,7 +54,7 @@ def test_it_equals_the_function(capsys):
 
 
 @pytest.mark.parametrize("method", attribute.ATTRIBUTIONS)
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 def test_scores_are_checked_beside_nearest_neighbours(method, capsys):
     options = ("--method", method, "--check", 8, "--reduce", "none")
     run(*FILES, *OUT, *SMALL, *options)

@@ -192,6 +192,7 @@ def image_samples(scale=0.0, n=24):
     ],
     ids=["normed", "convolution"],
 )
+@pytest.mark.every(2)
 def test_blocks_keep_the_diagonal_in_their_bases(apply, shapes, others):
     """Exact are each block's trace, and the diagonal of what no layer has."""
     recipe = recipe_of(apply)
@@ -239,6 +240,7 @@ def of_diagonal(recipe, params, chunks):
     ids=["mlp", "convolution"],
 )
 @pytest.mark.every(2)
+@pytest.mark.left_out
 def test_fewer_steps_on_raw_columns(monkeypatch, apply, shapes, least):
     recipe, arrays = recipe_of(apply), image_samples(1.0)
     params = jax.tree.map(jnp.float32, draws(shapes))
@@ -334,6 +336,7 @@ def test_networks_without_layers_have_the_diagonal():
     ],
     ids=["samples turned", "targets turned back", "positions"],
 )
+@pytest.mark.every(3)
 def test_many_targets_score_as_few_do(monkeypatch, apply, shapes, n, turned):
     """In blocks of four, of which the last is filled up, in either basis."""
     x, y, *_ = cases.samples(n=60) if apply is normed else image_samples(n=60)

@@ -26,7 +26,7 @@ def near(actual, desired, tolerance):
 
 @each_case
 @each_order
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 def test_a_step_equals_explicit_gradients_and_hessians(name, order):
     """To 1e-5 in float32, in units of the largest value; to 1e-10 in float64."""
     loss, params, examples, targets = CASES[name]()
@@ -43,6 +43,7 @@ def test_a_step_equals_explicit_gradients_and_hessians(name, order):
 
 
 @each_case
+@pytest.mark.every(3)
 def test_factors_are_taken_where_they_can_be(name, monkeypatch):
     loss, params, examples, targets = CASES[name]()
     calls = []
@@ -59,7 +60,7 @@ def test_factors_are_taken_where_they_can_be(name, monkeypatch):
 
 @each_case
 @each_order
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 def test_rates_by_parameter_equal_explicit_gradients(name, order):
     loss, params, examples, targets = CASES[name]()
     with jax.enable_x64(True):
@@ -103,7 +104,7 @@ def test_values_of_a_quadratic_loss_are_those_of_the_game_enumerated():
 
 
 @each_case
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_a_target_alone_has_the_values_that_it_has_among_others(name):
     loss, params, examples, targets = CASES[name]()
     for order in (1, 2):
@@ -177,7 +178,7 @@ def explicit(rule, loss, params, examples, targets, rows, *, follow):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("follow", [False, True])
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 def test_a_run_equals_a_loop_over_explicit_gradients(rule, follow):
     """The weights of momentum, by their double sum over steps, in float64."""
     with jax.enable_x64(True):
@@ -206,6 +207,7 @@ def order_of(n, steps, batch_size):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.every(3)
 def test_values_sum_to_the_fall_of_the_loss(rule):
     """Up to the second order in the rate; with `follow`, momentum and Adam included."""
     trained, loss, params, _, targets = run(

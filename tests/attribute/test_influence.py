@@ -90,7 +90,7 @@ def softmax_influence(w, x, y, x_val, y_val, damping):
 
 @pytest.mark.parametrize("chunk_size", [5, 64])
 @pytest.mark.parametrize("n", [24, 3])
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_softmax_regression_by_its_hessian(n, chunk_size):
     with jax.enable_x64(True):
         x, y, x_val, y_val = cases.samples(n=n)

@@ -22,7 +22,7 @@ def influence(recipe, arrays, **options):
 
 @pytest.mark.parametrize("output", ["loss", "log_odds"])
 @pytest.mark.parametrize("chunk_size", [7, 64])
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 def test_exact_scores_to_the_tolerance(output, chunk_size):
     options = {"output": output, "reduce": None, "seeds": 2, "chunk_size": chunk_size}
     right = influence(cases.recipe(), cases.samples(), **options).values
@@ -92,6 +92,7 @@ def test_raw_scales(scale):
     np.testing.assert_allclose(values / size, right / size, atol=2e-3)
 
 
+@pytest.mark.left_out
 def test_a_solve_that_ends_too_early_warns(monkeypatch):
     def short(*args, **options):
         return gauss_newton_cg(*args, **options, max_steps=2)

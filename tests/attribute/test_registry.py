@@ -21,6 +21,7 @@ def attributed(name, *samples, **options):
 
 @BY_NAME
 @SOME
+@pytest.mark.every(3)
 def test_means_over_targets_are_means_of_rows(name):
     rows = attributed(name, reduce=None)
     assert rows.values.shape == (cases.N_VAL, cases.N)
@@ -64,6 +65,7 @@ def test_nan_is_refused_by_name(name, place):
 
 
 @BY_NAME
+@pytest.mark.every(2)
 def test_networks_that_are_worse_than_a_constant_are_doubted(name):
     recipe = cases.recipe(learning_rate=20.0)
     with pytest.warns(UserWarning, match="run 0 .* worse than a constant say"):

@@ -123,7 +123,7 @@ def test_a_long_training_gives_damped_influence(decay):
         ({"segments": 4, "checkpoints": 4, "output": "log_odds"}, 0.5),
     ],
 )
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_networks_by_definition(options, momentum):
     recipe = cases.recipe(momentum=momentum, epochs=6)
     segments = options.get("segments", 3)
@@ -248,7 +248,7 @@ def raw_table(name):
 
 @pytest.mark.parametrize("solver", ["exact", "ekfac"])
 @pytest.mark.parametrize("name", RAW)
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 def test_raw_tables_are_near_the_reference_in_float64(name, solver):
     """The same checkpoints, of a training in float32."""
     x, y, x_val, y_val = raw_table(name)

@@ -112,7 +112,7 @@ def by_loop(model, rule):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_values_are_those_of_a_loop(model, rule):
     expected, params = by_loop(MODELS[model](), RULES[rule])
     trainer = Trainer(MODELS[model](), RULES[rule].optimizer(), max_steps=STEPS)

@@ -82,6 +82,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.every(3)
 def test_layers_and_the_rest_make_up_all_derivatives(name):
     function, shapes, kernels = NETWORKS[name]
     is_shape = lambda node: isinstance(node, tuple)

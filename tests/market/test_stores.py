@@ -12,6 +12,7 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize("form", [{"rank": 1}, {"rank": None}], ids=["pairs", "whole"])
 @pytest.mark.parametrize("method", ["grad_match", "func_feat"])
+@pytest.mark.every(2)
 def test_an_owner_answers_by_its_store(form, method, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(44, 5)).astype(np.float32)

@@ -182,7 +182,7 @@ def _unlike(seed):
 
 @pytest.mark.parametrize("options", [{}, {"score": "ols"}, {"positive": False}])
 @pytest.mark.parametrize("seed", [2, 3, 8, 9, 15])
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options):
     pool, target = _unlike(seed)
     choice = match.omp(pool, target, K, **options)
@@ -195,6 +195,7 @@ def test_matching_of_unlike_scales_and_offsets_is_that_in_float64(seed, options)
 
 @in_jax
 @pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.every(2)
 def test_files_and_bars_continue_in_float64_too(progress):
     pool, target = _unlike(3)
     oracle = gradients.dense(pool)
@@ -247,6 +248,7 @@ def test_a_tolerance_of_float32_is_reached_in_float32(tol, reason):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.every(4)
 def test_gradients_of_layers_that_nearly_agree_are_matched_in_float64(layers):
     rng = np.random.default_rng(0)
     deltas = rng.normal(size=(40, 3))
@@ -270,7 +272,7 @@ def test_gradients_of_layers_that_nearly_agree_are_matched_in_float64(layers):
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize("score", cases.SCORES)
 @pytest.mark.parametrize("form", ["rows", "columns"])
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 def test_matches_continue_in_float64_from_choices_in_float32(form, score, positive):
     a, b = cases.pool(300, 120)
     options = {"l2": 0.1, "score": score, "positive": positive}

@@ -24,6 +24,7 @@ def share_and_open(rank, owner, numbers):
 
 
 @pytest.mark.parametrize("owner", [0, 1])
+@pytest.mark.every(2)
 def test_what_is_shared_is_rounded_to_the_nearest_number(owner):
     whole = np.array([0, 1, -1, 7, -70_000, 2**40, -(2**40)])
     for part in (-0.49, -0.3, 0.3, 0.49):

@@ -34,11 +34,13 @@ def test_every_chooser_is_registered_and_defined():
 
 
 @each_selector
+@pytest.mark.every(2)
 def test_choosers_choose_by_their_definition(name):
     cases.check_definition(name, RETRIEVERS[name], DEFINITIONS[name])
 
 
 @each_selector
+@pytest.mark.every(2)
 def test_choosers_pass_the_checks_of_all(name):
     cases.check_types(name, RETRIEVERS[name])
     cases.check_not_a_number(name, RETRIEVERS[name])

@@ -170,6 +170,7 @@ def retrain(**options):
 
 
 @pytest.mark.parametrize("same_seed", [False, True])
+@pytest.mark.every(2)
 def test_outputs_are_of_runs_on_each_subset(same_seed):
     runs = retrain(same_seed=same_seed)
     x, y, x_val, y_val = samples()

@@ -48,6 +48,7 @@ def changes(sets, seeds):
 
 @pytest.mark.parametrize("by", ["target", "sum"])
 @pytest.mark.every(2)
+@pytest.mark.left_out
 def test_effects_are_those_of_a_loop(by):
     scores = np.random.default_rng(2).normal(size=(T, N))
     result = tasks.removal_effect(

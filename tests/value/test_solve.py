@@ -9,7 +9,7 @@ from jaxsel.value._learners._solve import UNROLLED, eliminate, pairs, solve_pack
 
 @pytest.mark.parametrize("size", [1, 2, 11, UNROLLED, UNROLLED + 1])
 @pytest.mark.parametrize("sides", [None, 1, 3])
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_solutions(size, sides):
     rng = np.random.default_rng(size)
     rows, columns = pairs(size)
