@@ -20,13 +20,15 @@ from jax._src.interpreters import mlir
 # Before anything creates a device.
 jax.config.update("jax_num_cpu_devices", 8)
 # Compiling takes most of the time: half of it goes to LLVM's optimisations, half of the
-# rest to fused loops. Give XLA_FLAGS, be it empty, to test the code that users run.
+# rest to fused loops, a third of what remains to parts of one program that are compiled
+# side by side. Give XLA_FLAGS, be it empty, to test the code that users run.
 _plain = "--xla_backend_optimization_level=0"
 # A worker of xdist inherits what its controller has set, and that is not a user's.
 if os.environ.get("XLA_FLAGS", _plain) == _plain:
     os.environ["XLA_FLAGS"] = _plain
     if jax.__version_info__ < (0, 12):  # XLA ends the process at a flag it has not
         os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+        os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
     jax.jit(lambda x: x + 1)(0)  # reads them; SPU's own XLA is older
     os.environ["XLA_FLAGS"] = _plain
 os.environ.setdefault("MPLBACKEND", "Agg")
