@@ -77,8 +77,9 @@ bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md; Q
 	done
 	$(if $(QUICK),,$(BIN)/python -m benchmarks.report)
 
-bench-check: $(STAMPS)/test ## Do compiled operations execute a fifth more than recorded?
+bench-check: $(STAMPS)/test ## Do compiled operations and first calls take a fifth more than recorded?
 	$(BIN)/python -m benchmarks.instructions $(if $(UPDATE),--update)
+	$(BIN)/python -m benchmarks.programs $(if $(UPDATE),--update)
 
 docs: $(STAMPS)/docs ## Build the documentation in site/
 	$(BIN)/mkdocs build --strict

@@ -69,7 +69,7 @@ def _key() -> Any:
     return jax.random.key(0)
 
 
-def _calls() -> dict[str, tuple[int, Callable[[Table], Any]]]:
+def calls() -> dict[str, tuple[int, Callable[[Table], Any]]]:
     """Return rows in the first table, and a call, by name."""
     import jaxsel
     from jaxsel import retrieve, value
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.call:
         print(json.dumps(_twice(args.call)))
         return 0
-    names = list(_calls())
+    names = list(calls())
     runs = {name: [_fresh(name) for _ in range(args.rounds)] for name in names}
     limit()
     grown = {name: [_later(name, n) for n in SIZES] for name in GROWN}
@@ -175,14 +175,14 @@ def _fresh(name: str) -> tuple[float, float]:
 
 
 def _twice(name: str) -> list[float]:
-    rows, call = _calls()[name]
+    rows, call = calls()[name]
     table = Table.of(rows)
     return [_cpu(call, table) for _ in range(2)]
 
 
 def _later(name: str, n: int) -> float:
     """Return the median CPU seconds of calls that compile nothing."""
-    _, call = _calls()[name]
+    _, call = calls()[name]
     table = Table.of(n)
     call(table)
     return statistics.median(_cpu(call, table) for _ in range(3))
@@ -206,7 +206,7 @@ def as_text(
     runs: dict[str, list[tuple[float, float]]], grown: dict[str, list[float]]
 ) -> str:
     """Write the page."""
-    rows = {name: size for name, (size, _) in _calls().items()}
+    rows = {name: size for name, (size, _) in calls().items()}
     first = [
         f"| `{name}` | {rows[name]:,} | {medians[0]:.2f} | {medians[1]:.4f} |"
         for name, of_name in runs.items()

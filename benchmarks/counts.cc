@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t kPoints = 20000, kNearest = 100;
+constexpr int64_t kPoints = 20000, kFewer = 10000, kNearest = 100;
 
 struct Data {
   std::vector<float> distance, value;
@@ -25,19 +25,21 @@ struct Data {
   Ties ties;
 };
 
-// Numbers of [0, 1): in 2^23 steps, or in few so that many are alike.
-Data Draw(int64_t steps) {
+// Numbers of [0, 1), in 2^23 steps, or in few so that many are alike; or of [1, 4), as
+// distances of short rows are.
+Data Draw(int64_t steps, bool shorter) {
   Data data;
   uint64_t state = 88172645463325252;
   const auto next = [&] {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return static_cast<float>(state % steps) / static_cast<float>(steps);
   };
-  for (int64_t i = 0; i < kPoints; ++i) {
-    data.distance.push_back(next());
+  const int64_t points = shorter ? kFewer : kPoints;
+  for (int64_t i = 0; i < points; ++i) {
+    data.distance.push_back(shorter ? 1 + 3 * next() : next());
   }
-  data.value.resize(kPoints);
-  data.order.resize(kPoints);
+  data.value.resize(points);
+  data.order.resize(points);
   return data;
 }
 
@@ -60,13 +62,14 @@ void PartialSort(Data& data) {
 extern "C" __attribute__((noinline)) void measured(const char* what, Data& data) {
   const auto is = [=](const char* name) { return std::strcmp(what, name) == 0; };
   const float* row = data.distance.data();
-  if (is("sort") || is("sort few")) {
-    SortRow(row, kPoints, data.order.data(), data.sort);
+  const int64_t n = static_cast<int64_t>(data.distance.size());
+  if (is("sort") || is("sort few") || is("sort short")) {
+    SortRow(row, n, data.order.data(), data.sort);
   } else if (is("sort ties")) {
-    SortRow(row, kPoints, data.order.data(), data.sort, &data.ties);
+    SortRow(row, n, data.order.data(), data.sort, &data.ties);
   } else if (is("nearest")) {
     TopRow(row, kPoints, kNearest, data.value.data(), data.order.data(), data.top);
-  } else if (is("std::stable_sort") || is("std::stable_sort few")) {
+  } else if (std::strncmp(what, "std::stable_sort", 16) == 0) {
     StableSort(data);
   } else if (is("std::partial_sort")) {
     PartialSort(data);
@@ -77,9 +80,9 @@ extern "C" __attribute__((noinline)) void measured(const char* what, Data& data)
 int main(int, char** arguments) {
   const char* what = arguments[1];
   const bool few = std::strstr(what, "few") || std::strstr(what, "ties");
-  Data data = Draw(few ? 100 : 1 << 23);
+  Data data = Draw(few ? 100 : 1 << 23, std::strstr(what, "short"));
   measured(what, data);
   uint64_t found = 0;
-  for (int64_t j = 0; j < kPoints; ++j) found = found * 31 + data.order[j];
+  for (const int32_t point : data.order) found = found * 31 + point;
   std::printf("%llu\n", static_cast<unsigned long long>(found));
 }
