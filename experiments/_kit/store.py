@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import threading
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ import jaxsel
 from jaxsel._files.staged import staged
 
 _FACTS = "__jaxsel__"
+# Python 3.11 may raise SystemError where threads parse headers of arrays at one time.
+_READING = threading.Lock()
 _COMPUTES = "flax", "jax", "jaxlib", "numpy", "optax", "scikit-learn", "scipy"
 _SHOWS = {
     "__main__.py",
@@ -85,7 +88,11 @@ def source_digest(*roots: Path) -> str:
 
 def _read(path: Path, facts: str) -> dict[str, Any] | None:
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with (
+            _READING,
+            path.open("rb") as raw,
+            np.load(raw, allow_pickle=False) as file,
+        ):
             if str(file[_FACTS]) != facts:
                 return None
             return {name: _plain(file[name]) for name in file.files if name != _FACTS}
