@@ -397,6 +397,16 @@ def test_weights_of_each_row(ranked):
     np.testing.assert_allclose(values, expected, **TOLERANCE)
 
 
+def test_weights_far_apart():
+    """Roundings of the drops of large weights do not reach the small ones."""
+    rng, n = np.random.default_rng(0), 3000
+    omega = np.where(np.arange(n) < 1024, 1e-3, 1e4) * rng.uniform(1, 2, n)
+    distance, gains = np.arange(n, dtype=np.float32), 1.0 * (np.arange(n) < 500)
+    values = value.semivalue(distance, gains, value.rank_table(omega))
+    expected = ref.sorted_values(distance[None], gains[None], omega)[0]
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6)
+
+
 def test_long_rows():
     """Of more than 2**16 points, whose levels of weights are not kept."""
     rng, n = np.random.default_rng(0), 70_000
