@@ -169,7 +169,9 @@ def whole(value: Any) -> Any:
 
 def is_on(value: Any, mesh: jax.sharding.Mesh | None) -> bool:
     """Return whether an array is spread over the devices of a mesh, in its order."""
-    if mesh is None or not isinstance(value, jax.Array) or isinstance(value, Tracer):
+    if not isinstance(mesh, jax.sharding.Mesh):
+        return False
+    if not isinstance(value, jax.Array) or isinstance(value, Tracer):
         return False
     sharding = value.sharding
     if not isinstance(sharding, jax.NamedSharding) or mesh.size == 1:

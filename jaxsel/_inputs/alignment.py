@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxsel._devices.mesh import is_on, whole
+
 from .checks import check_features, is_readable, show_labels
 from .frames import columns_of, select
 from .usual_mistakes import doubt_columns
@@ -35,17 +37,19 @@ def check_pair(
     x_val: Any,
     y_val: Any,
     *,
-    in_place: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
     names: tuple[str, str] = ("y", "y_val"),
 ) -> Pair:
     """Check features, match the columns of tables by name, and compare row orders.
+
+    Arrays that are spread over several devices are gathered to the host.
 
     Args:
         x: Training features, `[n, d]`.
         y: Labels or targets, of which the row order is compared with that of x.
         x_val: Validation features, `[m, d]`.
         y_val: Their labels or targets.
-        in_place: Whether an x that is spread over devices stays there.
+        mesh: Devices over which an x that is spread stays there.
         names: Names of y and y_val in errors.
 
     Raises:
@@ -53,18 +57,21 @@ def check_pair(
         ValueError: If shapes, columns or row orders do not fit, or entries are not
             finite.
     """
-    check_row_order("x", x, names[0], y)
-    check_row_order("x_val", x_val, names[1], y_val)
-    index = row_index(x)
-    x_val = align_columns(x, x_val)
-    features = check_features("x", x, in_place=in_place)
+    index, stays = None, False
+    if not {type(x), type(y), type(x_val), type(y_val)} <= {np.ndarray, np.memmap}:
+        check_row_order("x", x, names[0], y)
+        check_row_order("x_val", x_val, names[1], y_val)
+        index, stays = row_index(x), is_on(x, mesh)
+        x_val = whole(align_columns(x, x_val))
+        x = x if stays else whole(x)
+    features = check_features("x", x, in_place=stays)
     x_val = check_features("x_val", x_val)
     if features.shape[1] != x_val.shape[1]:
         raise ValueError(
             "x and x_val must have the same number of features, got "
             f"{features.shape[1]} and {x_val.shape[1]}"
         )
-    if is_readable(features):
+    if isinstance(features, np.ndarray) or is_readable(features):
         doubt_columns("x", np.asarray(features), x)
     return Pair(features, x_val, index)
 

@@ -71,7 +71,8 @@ def shared_options(
 
         @functools.wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            if unknown := [name for name in kwargs if name not in names]:
+            if not names.issuperset(kwargs):
+                unknown = [name for name in kwargs if name not in names]
                 raise TypeError(
                     f"{function.__name__}() got an unexpected keyword argument "
                     f"{unknown[0]!r}; its options are {', '.join(keywords)}"
@@ -290,7 +291,7 @@ def float_type(array: np.ndarray | jax.Array) -> type[np.floating]:
 def to_float(array: np.ndarray | jax.Array) -> jax.Array:
     """Return a JAX array of `float_type`."""
     dtype = float_type(array)
-    if not isinstance(array, jax.Array):
+    if not isinstance(array, jax.Array) and array.dtype != dtype:
         array = as_type(array, dtype)
     # The dtype is passed although it is right: else JAX copies NumPy arrays twice.
     return jnp.asarray(array, dtype)

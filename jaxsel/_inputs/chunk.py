@@ -53,18 +53,19 @@ def chunk_rows(
 
 def chunk_slices(n_rows: int, rows: int) -> list[slice[int, int]]:
     """Cover `n_rows` by slices of `rows` rows; the last may be shorter."""
-    return [slice(i, min(i + rows, n_rows)) for i in range(0, n_rows, rows)]
+    starts = range(0, n_rows, rows)
+    return list(map(slice, starts, [*starts[1:], n_rows]))
 
 
 def take_rows(tree: Any, chunk: slice, rows: int) -> Any:
     """Cut a chunk out of every array; repeat its last row until there are `rows`."""
-
-    def take(array: np.ndarray) -> np.ndarray:
+    arrays, structure = jax.tree.flatten(tree)
+    for i, array in enumerate(arrays):
         part = array[chunk]
-        missing = rows - len(part)
-        return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-
-    return jax.tree.map(take, tree)
+        if missing := rows - len(part):
+            part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+        arrays[i] = part
+    return structure.unflatten(arrays)
 
 
 def take_rows_at(tree: Any, rows: Any) -> Any:

@@ -57,7 +57,7 @@ def encode_labels(
     Returns:
         The int32 codes of each, and how many classes there are.
     """
-    arrays = []
+    arrays, kinds = [], []
     for name, value in zip(names, (y, y_val), strict=True):
         array = np.asarray(as_labels(name, value))
         if jnp.issubdtype(array.dtype, jnp.floating):
@@ -83,7 +83,7 @@ def encode_labels(
                 f"({gaps.size} of {len(array)} rows do not): leave them out"
             )
         arrays.append(array)
-    kinds = ["text" if a.dtype.kind in "USO" else "number" for a in arrays]
+        kinds.append("text" if array.dtype.kind in "USO" else "number")
     if kinds[0] != kinds[1]:
         raise TypeError(
             f"{names[0]} and {names[1]} must hold labels of one kind, got "
@@ -156,7 +156,7 @@ def check_shared_labels(
     Raises:
         ValueError: If no label is shared.
     """
-    arrays = [np.asarray(labels) for labels in (y, y_val)]
+    arrays = np.asarray(y), np.asarray(y_val)
     # A row of each class in either array, -1 if it has none (the last write wins).
     place = np.full((2, max(codes.max(), codes_val.max()) + 1), -1)
     place[0, codes] = np.arange(len(codes))

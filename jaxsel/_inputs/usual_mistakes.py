@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def doubt_columns(
     # A few rows rule out most columns, vectorised: ids are distinct whole numbers.
     head = np.sort(x[:_FEW], axis=0)
     likely = (head[1:] != head[:-1]).all(0) & (head == np.round(head)).all(0)
-    numbering = [j for j in np.flatnonzero(likely).tolist() if _numbers_rows(x[:, j])]
+    numbering = list(filter(partial(_numbers_rows, x), np.flatnonzero(likely).tolist()))
     if numbering and x.shape[1] > 1:
         doubt(
             f"{_of(name, given, numbering[0])} seems to number the samples, which "
@@ -170,8 +171,9 @@ def doubt_values(values: np.ndarray) -> None:
     )
 
 
-def _numbers_rows(column: np.ndarray) -> bool:
-    """Return whether a column has distinct whole numbers that fill a range, nearly."""
+def _numbers_rows(x: np.ndarray, j: int) -> bool:
+    """Return whether column j has distinct whole numbers that fill a range, nearly."""
+    column = x[:, j]
     if column.dtype.kind not in "iu":
         head = column[:_LOOKED_AT]
         if (head != np.round(head)).any():

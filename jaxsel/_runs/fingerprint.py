@@ -8,7 +8,7 @@ import functools
 import hashlib
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -34,18 +34,15 @@ def fingerprint(*things: Any) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    try:
-        return _digest(_pieces(things, set()))
-    except RecursionError:  # objects that hold each other
-        return _digest([plain_repr(things).encode()])
-
-
-def _digest(pieces: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
-    for piece in pieces:
-        # With its length: no two sequences of pieces join to the same bytes.
-        digest.update(f"{len(piece)}:".encode())
-        digest.update(piece)
+    try:
+        for piece in _pieces(things, set()):
+            # With its length: no two sequences of pieces join to the same bytes.
+            digest.update(b"%d:" % len(piece))
+            digest.update(piece)
+    except RecursionError:  # objects that hold each other
+        text = plain_repr(things).encode()
+        digest = hashlib.sha256(b"%d:%b" % (len(text), text))
     return digest.hexdigest()[:_LENGTH]
 
 

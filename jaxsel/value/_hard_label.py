@@ -151,7 +151,7 @@ def _values(
         metric=metric,
         n_classes=n_classes,
         k=k,
-        in_place=options.split == "training",
+        mesh=options.mesh if options.split == "training" else None,
     )
     if not classes.binary:
         raise ValueError(

@@ -61,7 +61,7 @@ def linear_values(
         metric=metric,
         n_classes=n_classes,
         k=k,
-        in_place=options.split == "training",
+        mesh=options.mesh if options.split == "training" else None,
     )
     n = len(task.x)
     omega = check_weights("rank_weights", rank_weights(n, k), n)
@@ -210,9 +210,8 @@ def check_weighted(values: Values) -> None:
 
 def describe(name: str, **options: Any) -> str:
     """Write a call as text, which two results must share to be merged."""
-    shown = (
-        f"{key}={getattr(value, '__name__', value)}"
-        for key, value in options.items()
-        if value is not None
-    )
+    shown = []
+    for key, value in options.items():
+        if value is not None:
+            shown.append(f"{key}={getattr(value, '__name__', value)}")
     return f"{name}({', '.join(shown)})"

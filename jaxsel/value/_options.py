@@ -1,16 +1,13 @@
 """The options that all KNN values share."""
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypedDict
+from typing import Literal, TypedDict
 
 import jax
 import numpy.typing as npt
 
-from jaxsel._devices.mesh import is_on, whole
-from jaxsel._results.types import Reduce, Values
+from jaxsel._inputs.checks import shared_options
+from jaxsel._results.types import Reduce
 from jaxsel.neighbors import Metric
 
 from ._distance_weights import DistanceWeights
@@ -18,7 +15,6 @@ from ._plan import Split
 
 Ties = Literal["stable", "average"]
 Method = Literal["exact", "hybrid"]
-_P = ParamSpec("_P")
 
 
 class KnnOptions(TypedDict, total=False):
@@ -99,41 +95,5 @@ class Options:
     progress: bool = False
 
 
-def knn_value(function: Callable[_P, Values]) -> Callable[_P, Values]:
-    """Show all options in the signature, and bring arguments to the host."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[:-1]  # the last one is **options
-    shared = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(Options).parameters.values()
-    ]
-    keywords = [p.name for p in parameters + shared if p.kind is p.KEYWORD_ONLY]
-    names = {*keywords, *signature.parameters}
-    first = parameters[0].name
-
-    @functools.wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> Values:
-        if unknown := [name for name in kwargs if name not in names]:
-            raise TypeError(
-                f"{function.__name__}() got an unexpected keyword argument "
-                f"{unknown[0]!r}; its options are {', '.join(keywords)}"
-            )
-        # Training features that are split stay where they are.
-        parts = kwargs.get("split") == "training"
-        mesh: Any = kwargs.get("mesh") if parts else None
-
-        def bring(name: str, value: Any) -> Any:
-            if not isinstance(value, jax.Array):
-                return value
-            stays = name == first and isinstance(mesh, jax.sharding.Mesh)
-            return value if stays and is_on(value, mesh) else whole(value)
-
-        options: dict[str, Any] = {
-            name: bring(name, value) for name, value in kwargs.items()
-        }
-        places = [first, *[""] * len(args)]
-        positional = [bring(*pair) for pair in zip(places, args, strict=False)]
-        return function(*positional, **options)  # pyright: ignore[reportCallIssue]
-
-    vars(call)["__signature__"] = signature.replace(parameters=parameters + shared)
-    return call
+knn_value = shared_options(KnnOptions, vars(Options()))
+"""Decorate a KNN value: it takes `KnnOptions`, and shows them in its signature."""

@@ -105,9 +105,8 @@ def _values(
             "weights must be None: knn_regression_shapley does not weight by distance"
         )
     check_choice("metric", metric, METRICS)
-    pair = check_pair(
-        x, t, x_val, t_val, in_place=options.split == "training", names=("t", "t_val")
-    )
+    mesh = options.mesh if options.split == "training" else None
+    pair = check_pair(x, t, x_val, t_val, mesh=mesh, names=("t", "t_val"))
     targets = []
     for name, value, rows_name, rows in (
         ("t", t, "x", pair.x),

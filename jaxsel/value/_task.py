@@ -71,7 +71,7 @@ def check_task(
     metric: Metric,
     n_classes: int | None = None,
     k: int | None = None,
-    in_place: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[Task, Classes]:
     """Check points and labels, and warn of usual mistakes.
 
@@ -83,10 +83,10 @@ def check_task(
         metric: Of the distances.
         n_classes: Number of classes; the number that y and y_val have if None.
         k: Number of neighbours, if there is one.
-        in_place: Whether an x that is spread over devices stays there.
+        mesh: Devices over which an x that is spread stays there.
     """
     check_choice("metric", metric, METRICS)
-    pair = check_pair(x, y, x_val, y_val, in_place=in_place)
+    pair = check_pair(x, y, x_val, y_val, mesh=mesh)
     train, query, classes = _check_labels(pair, y, y_val, n_classes)
     doubt_same(pair.x, train, pair.x_val, query)
     if k is not None:

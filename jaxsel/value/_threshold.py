@@ -114,7 +114,7 @@ def _values(
         y_val,
         metric=metric,
         n_classes=n_classes,
-        in_place=options.split == "training",
+        mesh=options.mesh if options.split == "training" else None,
     )
     n = len(task.x)
     traced, captured = (None, ()) if weights is None else trace_weights(weights, n)

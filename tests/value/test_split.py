@@ -16,8 +16,9 @@ from jax.sharding import AxisType
 
 import jaxsel
 from jaxsel import _native
+from jaxsel._inputs import alignment
 from jaxsel.neighbors import _exact, _ranks
-from jaxsel.value import _linear, _options, _split
+from jaxsel.value import _linear, _split
 from jaxsel.value._weights import loo_weights
 
 from . import test_near_ties as near_ties
@@ -180,7 +181,7 @@ SPREAD = {
 @pytest.fixture
 def kept(monkeypatch):
     """Fail where features that are spread over devices come to the host, whole."""
-    real = _options.whole
+    real = alignment.whole
 
     def refuse(value):
         assert np.ndim(value) < 2 or not isinstance(value, jax.Array)
@@ -191,7 +192,7 @@ def kept(monkeypatch):
         return split_features(x, *others, **options)
 
     split_features = _split.split_features
-    monkeypatch.setattr(_options, "whole", refuse)
+    monkeypatch.setattr(alignment, "whole", refuse)
     monkeypatch.setattr(_split, "split_features", lay_out)
 
 
