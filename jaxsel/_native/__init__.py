@@ -69,6 +69,10 @@ def available() -> bool:
             stacklevel=2,
         )
         return False
+    # glibc hands freed memory back to the system beyond a threshold, and chunks of a
+    # call then wait for new pages. To free one large block, whose pages are never
+    # touched, raises the threshold to its size (32 MB at most).
+    np.empty(2**25 - 2**16, np.uint8)
     return True
 
 
@@ -119,7 +123,9 @@ def semivalue(
     *,
     average: bool = False,
 ) -> jax.Array:
-    """Semivalues of one validation point; four float32 `[n]` -> `[n]`.
+    """Semivalues of one validation point; four `[n]` -> `[n]`.
+
+    All are float32; the gains may be booleans.
 
     With `average`, tied points share the mean over all their orders. With `exact`, near
     ties are settled.

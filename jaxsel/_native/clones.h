@@ -7,3 +7,10 @@
 #else
 #define JAXSEL_CLONES
 #endif
+
+// For templates, which a compiled set of instructions must not call but take in.
+#ifdef __GNUC__
+#define JAXSEL_INLINE inline __attribute__((always_inline))
+#else
+#define JAXSEL_INLINE inline
+#endif

@@ -80,13 +80,16 @@ ffi::Error Order(ffi::ThreadPool pool, Floats distances, Floats gains, Floats dr
   const float *d = distances.typed_data(), *g = gains.typed_data(),
               *p = drop.typed_data();
   int32_t* out = order->typed_data();
-  ForEachRow<OrderScratch>(
-      pool, n ? CountRows(batch) : 0, [=](int64_t row, OrderScratch& s) {
+  const auto falls = std::make_shared<Falls>();
+  if (n) falls->Read(p, n);
+  ForEachRow<OrderScratch<float>>(
+      pool, n ? CountRows(batch) : 0, [=](int64_t row, OrderScratch<float>& s) {
         const float *distance = d + at_distance.Offset(row),
                     *gain = g + at_gain.Offset(row), *drop = p + at_drop.Offset(row);
         SortRow(distance, n, out + row * n, s.sort);
         if (const Exact exact = exacts.At(row)) {
-          Settle(out + row * n, distance, n, gain, drop, exact, nullptr, s);
+          Settle(out + row * n, distance, n, gain, drop, s.falls.For(drop, n, *falls),
+                 exact, nullptr, s);
         }
       });
   return ffi::Error::Success();
@@ -270,19 +273,29 @@ struct Levels {
 };
 
 // weight_r (u_r - u_{r+1}) of n ranks.
-JAXSEL_CLONES void WriteTerms(const float* __restrict gain, const double* __restrict level,
-                              int64_t n, double* __restrict term) {
+template <typename Gain>
+JAXSEL_INLINE void Terms(const Gain* __restrict gain, const double* __restrict level,
+                         int64_t n, double* __restrict term) {
   for (int64_t i = 0; i < n; ++i) {
     term[i] = level[i] * (double(gain[i]) - double(gain[i + 1]));
   }
+}
+JAXSEL_CLONES void WriteTerms(const float* gain, const double* level, int64_t n,
+                              double* term) {
+  Terms(gain, level, n, term);
+}
+JAXSEL_CLONES void WriteTerms(const uint8_t* gain, const double* level, int64_t n,
+                              double* term) {
+  Terms(gain, level, n, term);
 }
 
 // v_r = v_{r+1} + weight_r (u_r - u_{r+1}), at each point's own place, in doubles: among
 // equal gains no terms cancel. `near` has the gains at the first ranks. Four ranks at a
 // time, whose sums do not wait for one another.
-void WriteValues(const int32_t* order, const float* gain, const std::vector<float>& near,
+template <typename Gain>
+void WriteValues(const int32_t* order, const Gain* gain, const std::vector<Gain>& near,
                  const Levels& levels, int64_t n, float* value) {
-  float gains[kRanks + 1];
+  Gain gains[kRanks + 1];
   double sums[kRanks], terms[kRanks], worth = 0;
   gains[0] = 0;  // behind the last rank
   for (int64_t stop = n, first; stop > 0; stop = first) {
@@ -313,9 +326,9 @@ void WriteValues(const int32_t* order, const float* gain, const std::vector<floa
 
 // As WriteValues, where points that are `tied(rank)` with the one before share the mean
 // over all orders of them.
-template <typename Tied>
-void WriteMeans(const int32_t* order, const float* gain, const float* weight,
-                 const float* drop, int64_t n, Tied tied, float* value) {
+template <typename Gain, typename Tied>
+void WriteMeans(const int32_t* order, const Gain* gain, const float* weight,
+                const float* drop, int64_t n, Tied tied, float* value) {
   // The weight of rank `first`; what a point that gains `behind` is worth one rank on.
   double level = n ? weight[n - 1] : 0, worth = 0, behind = 0, mean;
   const auto weight_before = [&](int64_t rank) {
@@ -345,25 +358,29 @@ void WriteMeans(const int32_t* order, const float* gain, const float* weight,
   }
 }
 
+template <typename Gain>
 struct ValueScratch {
-  OrderScratch ordering;
+  OrderScratch<Gain> ordering;
   std::vector<int32_t> order;
   Levels levels;
 };
 
-// The values of points in order of their distance, with near ties settled.
-ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
-                     Floats weight, Floats drop, Raw points, Raw queries, Floats errors,
-                     Floats query_errors, ffi::ResultBuffer<ffi::F32> values,
-                     bool average, bool cosine) {
+// The values of points in order of their distance, with near ties settled. The gains are
+// floats, or booleans.
+template <typename Gain>
+ffi::Error SemivalueOf(const Gain* g, ffi::ThreadPool& pool, Floats distances, Raw gains,
+                       Floats weight, Floats drop, Raw points, Raw queries, Floats errors,
+                       Floats query_errors, ffi::ResultBuffer<ffi::F32> values,
+                       bool average, bool cosine) {
   const auto dims = values->dimensions();
   if (dims.size() == 0 || dims.back() > kMost) {
     return BadShape("jaxsel_semivalue: values must have shape [..., n]");
   }
   const int64_t n = dims.back();
   const auto batch = BatchOf(dims);
-  for (const Floats& operand : {distances, gains, weight, drop}) {
-    if (!Fits(operand.dimensions(), batch, n)) {
+  for (const auto& shape : {distances.dimensions(), gains.dimensions(),
+                            weight.dimensions(), drop.dimensions()}) {
+    if (!Fits(shape, batch, n)) {
       return BadShape("jaxsel_semivalue: all operands must have rows of n entries");
     }
   }
@@ -371,32 +388,54 @@ ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Floats gains,
       at_weight(weight.dimensions(), batch), at_drop(drop.dimensions(), batch);
   const Exacts exacts(points, queries, errors, query_errors, batch, cosine);
   if (!exacts.Fit(n)) return BadShape("jaxsel_semivalue: features and errors must be of n points");
-  const float *d = distances.typed_data(), *g = gains.typed_data(),
-              *w = weight.typed_data(), *p = drop.typed_data();
+  const float *d = distances.typed_data(), *w = weight.typed_data(),
+              *p = drop.typed_data();
   float* out = values->typed_data();
-  const auto shared = std::make_shared<Levels>();
-  if (n && !average) shared->Read(w, p, n);
-  ForEachRow<ValueScratch>(
-      pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch& s) {
+  const auto levels = std::make_shared<Levels>();
+  const auto falls = std::make_shared<Falls>();
+  if (n && !average) levels->Read(w, p, n);
+  if (n && exacts.At(0)) falls->Read(p, n);
+  ForEachRow<ValueScratch<Gain>>(
+      pool, n ? CountRows(batch) : 0, [=](int64_t row, ValueScratch<Gain>& s) {
         s.order.resize(n);
         const float* distance = d + at_distance.Offset(row);
         int32_t* order = s.order.data();
         Ties* ties = average ? &s.ordering.ties : nullptr;
         SortRow(distance, n, order, s.ordering.sort, ties);
-        const float *gain = g + at_gain.Offset(row), *weight = w + at_weight.Offset(row),
-                    *drop = p + at_drop.Offset(row);
+        const Gain* gain = g + at_gain.Offset(row);
+        const float *weight = w + at_weight.Offset(row), *drop = p + at_drop.Offset(row);
         if (const Exact exact = exacts.At(row)) {
-          Settle(order, distance, n, gain, drop, exact, ties, s.ordering);
+          OrderScratch<Gain>& scratch = s.ordering;
+          Settle(order, distance, n, gain, drop, scratch.falls.For(drop, n, *falls), exact,
+                 ties, scratch);
         }
         float* value = out + row * n;
         if (!ties) {
-          const Levels& levels = s.levels.For(weight, drop, n, *shared);
-          return WriteValues(order, gain, s.ordering.gain, levels, n, value);
+          return WriteValues(order, gain, s.ordering.gain,
+                             s.levels.For(weight, drop, n, *levels), n, value);
         }
         WriteMeans(order, gain, weight, drop, n, [=](int64_t r) { return (*ties)[r]; },
                    value);
       });
   return ffi::Error::Success();
+}
+
+ffi::Error Semivalue(ffi::ThreadPool pool, Floats distances, Raw gains, Floats weight,
+                     Floats drop, Raw points, Raw queries, Floats errors,
+                     Floats query_errors, ffi::ResultBuffer<ffi::F32> values,
+                     bool average, bool cosine) {
+  const auto of = [&](auto* gain) {
+    return SemivalueOf(gain, pool, distances, gains, weight, drop, points, queries, errors,
+                       query_errors, values, average, cosine);
+  };
+  switch (gains.element_type()) {
+    case ffi::F32:
+      return of(static_cast<const float*>(gains.untyped_data()));
+    case ffi::PRED:
+      return of(static_cast<const uint8_t*>(gains.untyped_data()));
+    default:
+      return BadShape("jaxsel_semivalue: gains must be float32 or booleans");
+  }
 }
 
 // The values of points whose order is known. `near` holds their distances in that order,
@@ -435,7 +474,7 @@ ffi::Error Ranked(ffi::ThreadPool pool, ffi::Buffer<ffi::S32> orders, Floats nea
                 *drop = p + at_drop.Offset(row), *near = d + at_near.Offset(row);
     float* value = out + row * n;
     if (!average) {
-      return WriteValues(order, gain, {}, levels.For(weight, drop, n, *shared), n, value);
+      return WriteValues<float>(order, gain, {}, levels.For(weight, drop, n, *shared), n, value);
     }
     const auto tied = [=](int64_t r) { return SortKey(near[r]) == SortKey(near[r - 1]); };
     WriteMeans(order, gain, weight, drop, n, tied, value);
@@ -517,7 +556,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxselSemivalue, Semivalue,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Floats>()
-                                  .Arg<Floats>()
+                                  .Arg<Raw>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
                                   JAXSEL_EXACT

@@ -37,8 +37,9 @@ void SortTies(std::vector<Settled>& group, const Exact& exact) {
   }
 }
 
-// The range of the gains, zero included.
-double Span(const float* gain, int64_t n) {
+// The range of the gains, zero included. Bytes are 0 or 1.
+double Span(const uint8_t* gain, int64_t n) { return std::memchr(gain, 1, n) ? 1 : 0; }
+JAXSEL_CLONES double Span(const float* gain, int64_t n) {
   constexpr int kLanes = 16;  // side by side, or each step waits for the one before
   float low[kLanes] = {}, high[kLanes] = {};
   const int64_t even = n - n % kLanes;
@@ -56,7 +57,18 @@ double Span(const float* gain, int64_t n) {
   return *std::max_element(high, high + kLanes) - *std::min_element(low, low + kLanes);
 }
 
-// What the drops of the ranks say about an order. Computed again for others only.
+// How many ranks it takes at least, 256 at most, until drops no larger than `steepest`
+// add up to half of `worth`.
+JAXSEL_CLONES void WriteAhead(const float* __restrict steepest, int64_t n, double worth,
+                              uint16_t* __restrict ahead) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double ranks = worth / (2 * double(steepest[i]));  // infinite, or 0 / 0
+    const double most = ranks < 256 ? ranks : 256;
+    ahead[i] = static_cast<uint16_t>(static_cast<int32_t>(most > 1 ? most : 1));
+  }
+}
+
+// What the drops of the ranks say about an order.
 struct Falls {
   const float* of = nullptr;
   double worth = 0;             // what a fall must exceed to matter
@@ -65,17 +77,20 @@ struct Falls {
   std::vector<int32_t> strides;  // from there on, ranks between which it is free
 
   void Read(const float* drop, int64_t n) {
-    if (of == drop && static_cast<int64_t>(ahead.size()) == n) return;
     of = drop;
     ahead.resize(n);
+    constexpr int64_t kBlock = 512;
     double sum = 0;
     for (int64_t r = 0; r < n; ++r) sum += std::abs(drop[r]);
     worth = kTolerance * sum;
-    double steepest = 0;
-    for (int64_t r = n - 1; r >= 0; --r) {
-      const double free = steepest > 0 ? worth / (2 * steepest) : 256;
-      ahead[r] = static_cast<uint16_t>(std::clamp(free, 1.0, 256.0));
-      steepest = std::max<double>(steepest, std::abs(drop[r]));
+    float behind[kBlock], steepest = 0;  // the largest drop behind each rank
+    for (int64_t stop = n, first; stop > 0; stop = first) {
+      first = (stop - 1) / kBlock * kBlock;
+      for (int64_t r = stop - 1; r >= first; --r) {
+        behind[r - first] = steepest;
+        steepest = std::max(steepest, std::abs(drop[r]));
+      }
+      WriteAhead(behind, stop - first, worth, ahead.data() + first);
     }
     dense = n;
     while (dense > 0 && ahead[dense - 1] >= 2) --dense;
@@ -84,24 +99,40 @@ struct Falls {
       strides.push_back(static_cast<int32_t>(r));
     }
   }
+  // The falls of a row: those that all rows share, if its drops are the same.
+  const Falls& For(const float* drop, int64_t n, const Falls& shared) {
+    if (shared.of == drop) return shared;
+    Read(drop, n);
+    return *this;
+  }
 };
 
+template <typename Gain>
 struct OrderScratch {
   SortScratch sort;
   Falls falls;
   std::vector<float> row, near;
-  std::vector<float> gain;  // of the points at the first ranks
+  std::vector<Gain> gain;  // of the points at the first ranks
   std::vector<uint8_t> marks;
   std::vector<Settled> group;
   Ties ties;
 };
 
 // Whether the points at each rank and the next are within `room`, and gain unequally.
-JAXSEL_CLONES void MarkNear(const float* __restrict near, const float* __restrict gain,
-                            int64_t n, float room, uint8_t* __restrict marks) {
+template <typename Gain>
+JAXSEL_INLINE void Mark(const float* __restrict near, const Gain* __restrict gain,
+                        int64_t n, float room, uint8_t* __restrict marks) {
   for (int64_t r = 0; r < n; ++r) {
     marks[r] = (near[r + 1] - near[r] <= room) & (gain[r + 1] != gain[r]);
   }
+}
+JAXSEL_CLONES void MarkNear(const float* near, const float* gain, int64_t n, float room,
+                            uint8_t* marks) {
+  Mark(near, gain, n, room, marks);
+}
+JAXSEL_CLONES void MarkNear(const float* near, const uint8_t* gain, int64_t n, float room,
+                            uint8_t* marks) {
+  Mark(near, gain, n, room, marks);
 }
 
 // The end of the group that begins at `first`: points whose true distances may lie in
@@ -141,8 +172,9 @@ void SettleGroup(int32_t* order, Ties* ties, int64_t first, int64_t stop,
 
 // Computes the distances anew that lost their digits: they are all among the nearest.
 // Returns the row, or a copy of it where any was.
+template <typename Gain>
 const float* Regain(int32_t* order, const float* distance, int64_t n, const Exact& exact,
-                    Ties* ties, OrderScratch& s) {
+                    Ties* ties, OrderScratch<Gain>& s) {
   int64_t stop = 0;
   // What is found may lie a little farther than it did: sort a little farther, too.
   const float bound = exact.lost_within * (1 + 4 * kTrust);
@@ -165,13 +197,14 @@ const float* Regain(int32_t* order, const float* distance, int64_t n, const Exac
 // Brings points whose order float32 leaves open into their true order, wherever that
 // moves a value by more than a share of the most that a point can be worth. `ties`, if
 // given, is brought up to date, and `s.gain` has the gains at the ranks of weight.
-void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
-            const float* drop, const Exact& exact, Ties* ties, OrderScratch& s) {
+template <typename Gain>
+void Settle(int32_t* order, const float* distance, int64_t n, const Gain* gain,
+            const float* drop, const Falls& falls, const Exact& exact, Ties* ties,
+            OrderScratch<Gain>& s) {
   distance = Regain(order, distance, n, exact, ties, s);
-  s.falls.Read(drop, n);
-  const double worth = s.falls.worth * Span(gain, n);
+  const double worth = falls.worth * Span(gain, n);
   // Ranks of weight are looked at one by one, from sorted copies; the others by strides.
-  const int64_t dense = s.falls.dense;
+  const int64_t dense = falls.dense;
   s.near.resize(dense);
   s.gain.resize(dense);
   for (int64_t r = 0; r < dense; ++r) {
@@ -186,14 +219,14 @@ void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
   };
   // Whether the order of some ranks may move a value.
   const auto matters = [&](int64_t begin, int64_t end) {
-    float low = gain[order[begin]], high = low;
+    Gain low = gain[order[begin]], high = low;
     double fall = 0;
     for (int64_t r = begin + 1; r < end; ++r) {
       low = std::min(low, gain[order[r]]);
       high = std::max(high, gain[order[r]]);
       fall += std::abs(drop[r]);
     }
-    return fall * (high - low) > worth;
+    return fall * (float(high) - float(low)) > worth;
   };
   // Settles all around `first` that might be linked by the largest slack. Returns the
   // rank behind it.
@@ -232,11 +265,15 @@ void Settle(int32_t* order, const float* distance, int64_t n, const float* gain,
       ++first;
     }
   }
-  const std::vector<int32_t>& strides = s.falls.strides;
-  for (size_t i = 1; i < strides.size(); ++i) {
-    if (close(strides[i - 1], strides[i]) && strides[i] > settled) {
-      settle_around(std::max<int64_t>(strides[i - 1], settled));
+  float here = falls.strides.empty() ? 0 : distance[order[falls.strides[0]]];
+  for (size_t i = 1; i < falls.strides.size(); ++i) {
+    const int64_t first = falls.strides[i - 1], stop = falls.strides[i];
+    float there = distance[order[stop]];
+    if (linked(here, there) && stop > settled) {
+      settle_around(std::max(first, settled));
+      there = distance[order[stop]];
     }
+    here = there;
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 struct TopScratch {
   std::vector<uint64_t> best;
   std::vector<int32_t> order;
-  OrderScratch ordering;
+  OrderScratch<float> ordering;
 };
 
 inline uint64_t Pair(const float* row, int64_t i) {

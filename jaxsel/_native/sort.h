@@ -12,6 +12,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include "clones.h"
 
@@ -105,6 +108,41 @@ JAXSEL_CLONES void TakeIndices(const uint32_t* __restrict packed, int64_t n,
   }
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+// As below, sixteen at a time. Returns the entry at which it stops.
+__attribute__((target("avx512f,popcnt"))) int64_t ListAlikeWide(
+    const uint32_t* sorted, int64_t n, uint32_t* list, int64_t* alike) {
+  const __m512i limit = _mm512_set1_epi32(kShort), step = _mm512_set1_epi32(16);
+  __m512i index = _mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+  int64_t i = 1;
+  for (; i + 16 <= n; i += 16) {
+    const __m512i here = _mm512_loadu_si512(sorted + i);
+    const __m512i before = _mm512_loadu_si512(sorted + i - 1);
+    const __mmask16 mask =
+        _mm512_cmplt_epu32_mask(_mm512_xor_si512(here, before), limit);
+    // All sixteen are stored: some processors are slow at storing by a mask.
+    _mm512_storeu_si512(list + *alike, _mm512_maskz_compress_epi32(mask, index));
+    *alike += __builtin_popcount(mask);
+    index = _mm512_add_epi32(index, step);
+  }
+  return i;
+}
+#endif
+
+// Lists the entries whose first bits are those of the entry before, and counts them. A
+// list, since whether two are alike can't be foretold, and a branch would wait.
+int64_t ListAlike(const uint32_t* sorted, int64_t n, uint32_t* list) {
+  int64_t alike = 0, i = 1;
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (__builtin_cpu_supports("avx512f")) i = ListAlikeWide(sorted, n, list, &alike);
+#endif
+  for (; i < n; ++i) {
+    list[alike] = static_cast<uint32_t>(i);
+    alike += (sorted[i - 1] ^ sorted[i]) < kShort;
+  }
+  return alike;
+}
+
 // Sorts a short row by two passes, and insertion among entries whose first bits are alike.
 // Returns whether it did: not where the row is long, or too many are alike.
 bool SortShort(Span span, int64_t n, int32_t* out, SortScratch& s) {
@@ -133,12 +171,8 @@ bool SortShort(Span span, int64_t n, int32_t* out, SortScratch& s) {
     first[upper[second[i] >> (kIndex + kDigit)]++] = second[i];
   }
   TakeIndices(first, n, out);
-  // A list first: whether two entries are alike can't be foretold, and a branch would wait.
-  int64_t alike = 0, moves = 0;
-  for (int64_t i = 1; i < n; ++i) {
-    second[alike] = static_cast<uint32_t>(i);
-    alike += (first[i - 1] ^ first[i]) < kShort;
-  }
+  const int64_t alike = ListAlike(first, n, second);
+  int64_t moves = 0;
   for (int64_t a = 0; a < alike; ++a) {
     const int64_t i = second[a];
     const int32_t point = out[i];

@@ -14,9 +14,9 @@ from jaxtyping import Float32, Real
 from jaxsel._devices.platform import scatter_index, take
 from jaxsel._inputs.checks import check_row
 from jaxsel.neighbors import Exact, top_k
-from jaxsel.neighbors._exact import slacks
+from jaxsel.neighbors._exact import TOLERANCE, slacks
 
-from ._semivalue import reverse_sum, tie_average
+from ._semivalue import BLOCK, reverse_sum, tie_average
 from ._weights import RankTable, check_table, difference
 
 HEAD = 384
@@ -197,6 +197,18 @@ def _crossing(band: jax.Array, farthest: jax.Array, levels: int) -> jax.Array:
 def rounding(weight: jax.Array, gains: jax.Array) -> jax.Array:
     """Bound the float32 error of a value summed in blocks."""
     return 64 * EPSILON * jnp.max(jnp.abs(weight)) * _range(gains)
+
+
+def compiled_rounding(table: RankTable, gains: jax.Array) -> jax.Array:
+    """Bound the error of values that the compiled operation computes in order.
+
+    Its sums are float64. What is left: the table's float32 numbers, of which the weight
+    at the end of each block starts its sums anew; the rounding of the values; and near
+    ties, which stay as they are where they move a value by less than `TOLERANCE`.
+    """
+    weight, falls = jnp.abs(table.weight), jnp.sum(jnp.abs(table.drop))
+    size = falls + weight.max() + jnp.sum(weight[BLOCK - 1 :: BLOCK])
+    return _range(gains) * (EPSILON * size + TOLERANCE * falls)
 
 
 def _range(gains: jax.Array) -> jax.Array:

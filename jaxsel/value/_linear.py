@@ -16,7 +16,7 @@ from jaxsel.neighbors import Exact, Metric, to_length
 
 from ._accumulate import accumulate
 from ._distance_weights import TracedWeights, trace_weights
-from ._hybrid import HEAD, rounding, semivalue_hybrid
+from ._hybrid import HEAD, compiled_rounding, rounding, semivalue_hybrid
 from ._options import Method, Options, Ties
 from ._semivalue import semivalue, semivalue_tied, semivalue_top
 from ._task import check_task
@@ -183,19 +183,24 @@ class _Linear:
                 distances, gains, table.weight, table.drop, exact=exact
             )
         elif self.form == "tied":
-            values = semivalue_tied(distances, gains, table, exact=exact)
+            values = semivalue_tied(
+                distances, gains, table, exact=exact, binary=self.binary
+            )
         elif self.form == "hybrid":
             values, bound = semivalue_hybrid(
                 distances, gains, table, binary=self.binary, exact=exact
             )
         else:
-            values = semivalue(distances, gains, table, exact=exact)
+            values = semivalue(distances, gains, table, exact=exact, binary=self.binary)
         if shift is not None:
             values = values + (shift[0] + shift[1] * jnp.sum(gains))
         # An exact form was chosen instead: rounding is all that is left to certify.
         if self.certified and bound is None:
-            span = jnp.arange(2.0) if self.binary else gains
-            bound = rounding(table.weight, span)[None]  # of all points alike
+            span = jnp.arange(2, dtype=jnp.float32) if self.binary else gains
+            if self.form == "sorted" and sorts_faster():
+                bound = compiled_rounding(table, span)[None]  # of all points alike
+            else:
+                bound = rounding(table.weight, span)[None]
         return values, bound
 
 

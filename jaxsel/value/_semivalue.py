@@ -44,6 +44,7 @@ def semivalue(
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
+    binary: bool = False,
 ) -> Float32[jax.Array, " n"]:
     """Value every training point for one validation point: a pure kernel.
 
@@ -56,6 +57,7 @@ def semivalue(
         table: `rank_table` of the n rank weights.
         sort: How to sort; see `jaxsel.neighbors.argsort`.
         exact: Settles the order of points that float32 distances leave open.
+        binary: Whether all gains are 0 or 1, which the compiled operation reads faster.
 
     Returns:
         Array of shape `[n]`. Costs one sort, O(n log n), and O(n) besides. It is linear
@@ -65,7 +67,7 @@ def semivalue(
         ValueError: If a shape is not as stated, or `sort` is unknown or not there.
     """
     by_sort = partial(_stable, sort=sort)
-    return _run(by_sort, False, sort, distances, gains, table, exact)
+    return _run(by_sort, False, sort, distances, gains, table, exact, binary)
 
 
 def semivalue_tied(
@@ -75,6 +77,7 @@ def semivalue_tied(
     *,
     sort: Sort = "auto",
     exact: Exact | None = None,
+    binary: bool = False,
 ) -> Float32[jax.Array, " n"]:
     """Value every training point, averaged over all orders of tied points.
 
@@ -82,7 +85,7 @@ def semivalue_tied(
     whatever their index. A pure kernel; arguments and result as for `semivalue`.
     """
     by_sort = partial(_tied, sort=sort)
-    return _run(by_sort, True, sort, distances, gains, table, exact)
+    return _run(by_sort, True, sort, distances, gains, table, exact, binary)
 
 
 def _run(
@@ -93,6 +96,7 @@ def _run(
     gains: jax.Array,
     table: RankTable,
     exact: Exact | None,
+    binary: bool,
 ) -> jax.Array:
     """Take the compiled operation on CPUs where it was built, else `by_sort`."""
     check_sort(sort)
@@ -103,7 +107,7 @@ def _run(
     if exact is not None and exact.axis is not None:
         return _of_parts(average, sort, distances, gains, table, exact)
     if sort == "native" or (sort == "auto" and _native.available()):
-        return _compiled(by_sort, average, distances, gains, table, exact)
+        return _compiled(by_sort, average, binary, distances, gains, table, exact)
     return by_sort(distances, gains, table, exact)
 
 
@@ -136,10 +140,11 @@ def _of_parts(
     return values.at[0].set(jnp.where(open_, jnp.nan, values[0]))
 
 
-@custom_jvp(nondiff_argnums=(0, 1))
+@custom_jvp(nondiff_argnums=(0, 1, 2))
 def _compiled(
     by_sort: Callable[..., jax.Array],
     average: bool,
+    binary: bool,
     distances: jax.Array,
     gains: jax.Array,
     table: RankTable,
@@ -148,6 +153,7 @@ def _compiled(
     def on_cpu(
         distances: jax.Array, gains: jax.Array, table: RankTable, exact: Exact | None
     ) -> jax.Array:
+        gains = gains != 0 if binary else gains
         return _native.semivalue(
             distances, gains, table.weight, table.drop, exact, average=average
         )
@@ -157,7 +163,11 @@ def _compiled(
 
 @_compiled.defjvp
 def _compiled_jvp(
-    by_sort: Callable[..., jax.Array], average: bool, primals: Any, tangents: Any
+    by_sort: Callable[..., jax.Array],
+    average: bool,
+    binary: bool,
+    primals: Any,
+    tangents: Any,
 ) -> tuple[jax.Array, jax.Array]:
     distances, gains, table, exact = primals
     gains_dot, table_dot = tangents[1:3]
@@ -165,7 +175,7 @@ def _compiled_jvp(
     # Bilinear: by the pure JAX twin, which JAX can transpose.
     change = by_sort(distances, gains_dot, table, exact)
     change += by_sort(distances, gains, table_dot, exact)
-    return _compiled(by_sort, average, *primals), change
+    return _compiled(by_sort, average, binary, *primals), change
 
 
 def _ranked(
@@ -209,7 +219,7 @@ def _by_rank(u: jax.Array, weight: jax.Array, drop: jax.Array) -> jax.Array:
     hardly fall, n terms of full weight would add up their roundings.
     """
     n = u.shape[0]
-    block = max(1, min(n, _BLOCK))
+    block = max(1, min(n, BLOCK))
 
     def in_blocks(row: jax.Array, **fill: Any) -> jax.Array:
         return jnp.pad(row, (0, -n % block), **fill).reshape(-1, block)
@@ -337,7 +347,7 @@ def semivalue_top(
     )
 
 
-_BLOCK = 1024
+BLOCK = 1024
 
 
 def reverse_sum(terms: jax.Array) -> jax.Array:
@@ -346,8 +356,8 @@ def reverse_sum(terms: jax.Array) -> jax.Array:
     In blocks, since a running float32 sum over a million terms loses two digits.
     """
     n = terms.shape[0]
-    if n > _BLOCK:
-        padded = jnp.pad(terms, (0, -n % _BLOCK)).reshape(-1, _BLOCK)
+    if n > BLOCK:
+        padded = jnp.pad(terms, (0, -n % BLOCK)).reshape(-1, BLOCK)
         inside = lax.cumsum(padded, axis=1, reverse=True)
         # Totals of blocks, summed in the same way: no running sum has more than 1024
         # terms, and n = 1e9 takes three levels.
