@@ -54,6 +54,8 @@ def main(
     add("--only", action="append", metavar="NAME", help="only this case")
     add("--out", type=Path, metavar="FILE", help="where to write the result as JSON")
     args = parser.parse_args(argv)
+    if args.out is not None and args.out.is_dir():
+        parser.error(f"--out must name a file, but {args.out} is a folder")
 
     chosen = list(cases(quick=args.quick))
     if args.only:

@@ -161,6 +161,12 @@ def test_an_unknown_case_is_refused(capsys):
     assert "expected one of squares, elsewhere" in capsys.readouterr().err
 
 
+def test_a_folder_to_write_to_is_refused_before_the_run(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        _harness.main(MODULE, fake_bench.cases, ["--out", str(tmp_path)])
+    assert f"--out must name a file, but {tmp_path} is" in capsys.readouterr().err
+
+
 def test_the_exit_status_tells_of_wrong_results(monkeypatch):
     monkeypatch.setattr(_harness, "probe", lambda *_, quick: {})
     argv = ["--quick", "--only", "squares"]
