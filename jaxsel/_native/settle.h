@@ -207,9 +207,11 @@ void Settle(int32_t* order, const float* distance, int64_t n, const Gain* gain,
   const int64_t dense = falls.dense;
   s.near.resize(dense);
   s.gain.resize(dense);
+  float* const near = s.near.data();  // bytes written might be the vectors' own
+  Gain* const gains = s.gain.data();
   for (int64_t r = 0; r < dense; ++r) {
-    s.near[r] = distance[order[r]];
-    s.gain[r] = gain[order[r]];
+    near[r] = distance[order[r]];
+    gains[r] = gain[order[r]];
   }
   const auto linked = [&](float here, float there) {
     return there - here <= 2.01f * exact.MostSlack(there);
