@@ -185,8 +185,8 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
     weights = check_weights("weights", weights)
     drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])
     if not running:
-        to_float = partial(jnp.asarray, dtype=jnp.float32)
-        return RankTable(to_float(weights), to_float(drop), None, None, None)
+        short = weights.astype(np.float32), drop.astype(np.float32)
+        return RankTable(*map(jnp.asarray, short), None, None, None)
     bend = np.abs(np.diff(drop, prepend=0.0))
     bend[:1] = 0.0
     return RankTable(
