@@ -10,8 +10,6 @@ from jaxsel.report import COLORS, Chapter, Figure, Table, new_figure, plot_image
 
 from .purchase import OWNERS, Purchase
 
-_NAMES = [*OWNERS]
-
 
 def purchases(result: Purchase) -> dict[str, np.ndarray]:
     """Return accuracies by the name of the purchase, `[S, 2]` each."""
@@ -101,7 +99,7 @@ def _gallery(result: Purchase, i: int, which: str) -> Figure:
             images.reshape(-1, *images.shape[-2:]),
             columns=images.shape[1],
             captions=captions,
-            rows=_NAMES,
+            rows=[*OWNERS],
             marked=labels != true,
         ),
         caption=f"The {which} valuable samples of each owner, best first, with the "
@@ -139,7 +137,7 @@ def purchase_chapter(result: Purchase) -> Chapter:
     )
     fields = [f.name for f in dataclasses.fields(result)]
     data = {name: getattr(result, name) for name in fields if name != "gallery"}
-    data |= {"owners": _NAMES, "detection": {"auc": auc, "found_at_bad": caught}}
+    data |= {"owners": [*OWNERS], "detection": {"auc": auc, "found_at_bad": caught}}
     return Chapter(title=_title(result), blocks=blocks, data=data)
 
 
@@ -160,12 +158,12 @@ def _title(result: Purchase) -> str:
 
 
 def _owners(result: Purchase) -> Table:
+    owners = [(name.capitalize(), offer) for name, offer in OWNERS.items()]
     return Table(
         columns=("Owner", "Offers", "Samples", "Value of 100", "Bought"),
         rows=[
             (
-                _NAMES[o].capitalize(),
-                OWNERS[_NAMES[o]],
+                *owners[o],
                 int(result.sizes[o]),
                 _spread(1e4 * result.owner_value[:, o]),
                 float(result.owner_bought[:, o].mean()),
