@@ -185,8 +185,13 @@ def rank_table(weights: np.ndarray, *, running: bool = True) -> RankTable:
     weights = check_weights("weights", weights)
     drop = np.concatenate([[0.0], weights[:-1] - weights[1:]])
     if not running:
-        short = weights.astype(np.float32), drop.astype(np.float32)
-        return RankTable(*map(jnp.asarray, short), None, None, None)
+        return RankTable(
+            weight=jnp.asarray(weights.astype(np.float32)),
+            drop=jnp.asarray(drop.astype(np.float32)),
+            level=None,
+            total=None,
+            bend=None,
+        )
     bend = np.abs(np.diff(drop, prepend=0.0))
     bend[:1] = 0.0
     return RankTable(
