@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float, Shaped
 
 from ._ekfac import ekfac
@@ -15,6 +16,7 @@ from ._gauss_newton import Influence, chunks_of
 from ._recipe import Output, Recipe
 from ._solutions import (
     FEW,
+    by_batches,
     over_targets,
     rows_at_once,
     solution_scores,
@@ -105,7 +107,7 @@ class _Pairs:
         """Return the scores of samples for targets, `[t, samples]`."""
         diagonal = self.approximate.diagonal
         squares = self._rest(self.approximate.unravel(diagonal))
-        size = rows_at_once(diagonal.size)
+        size = rows_at_once(diagonal.size, len(y_val))
 
         def solution(target: tuple[jax.Array, jax.Array]) -> list[jax.Array]:
             x, y = target
@@ -134,25 +136,29 @@ class _Pairs:
             )
         ]
 
-        def of_sample(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
-            x, y = sample
+        def gradient(x: jax.Array, y: jax.Array) -> list[jax.Array]:
             parts, rest = self._gradient(
                 x,
                 lambda values: self.recipe.losses(values, y[None])[0],
                 self.turns_samples,
             )
+            return parts + rest
+
+        def of_batch(x: jax.Array, y: jax.Array) -> jax.Array:
             products = [
-                product(solution, part.reshape(-1))
-                for solution, part in zip(solutions, parts + rest, strict=True)
+                product(solution, part.reshape(len(y), -1).T)
+                for solution, part in zip(
+                    solutions, jax.vmap(gradient)(x, y), strict=True
+                )
             ]
             return sum(products[1:], products[0])
 
         def of_chunk(chunk: Any) -> jax.Array:
             x, y, _ = chunk
-            return jax.lax.map(of_sample, (x, y), batch_size=min(size, len(y)))
+            return by_batches(of_batch, x, y, size)
 
         parts = jax.lax.map(of_chunk, self.chunks)
-        return parts.reshape(-1, len(y_val)).T
+        return jnp.moveaxis(parts, 1, 0).reshape(len(y_val), -1)
 
     def _gradient(
         self, x: jax.Array, measure: Callable[[jax.Array], jax.Array], turns: bool

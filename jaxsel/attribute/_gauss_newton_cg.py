@@ -96,8 +96,8 @@ def gauss_newton_cg(
         Scores, and how the solve ended; see `CgInfluence`. Costs 2 K backward passes
         over all samples and the eigenvectors of `ekfac`, and for each step a forward
         and a backward pass for each target. Memory holds six vectors of P numbers a
-        target, of as many targets as take a fourth of it, the second moments of layers'
-        inputs and deltas with their eigenvectors, and the inputs and deltas of
+        target, of as many targets as fit (see `over_targets`), the second moments of
+        layers' inputs and deltas with their eigenvectors, and the inputs and deltas of
         `chunk_size` samples.
     """
     flat, unravel = ravel_pytree(params)

@@ -122,8 +122,8 @@ def network_influence(
     second moments, `[in, in]` and `[out, out]`, before the first. "ekfac" costs these,
     and one forward-mode pass over all samples for each target, or above 50 targets the
     samples' gradients and P multiplications for each pair. Targets are solved together
-    where their vectors, of P numbers, fit into a fourth of the device's memory (of a
-    CPU's, 16 GiB are taken), and else block after block, with as many passes.
+    where their vectors, of P numbers, fit into a fourth of the device's memory, or a
+    third of the host's, and else block after block, with as many passes.
 
     Raises:
         TypeError: If an argument is of another kind.

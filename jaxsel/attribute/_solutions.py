@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +19,11 @@ FEW = 50
 
 _NUMBERS = 2**25  # of samples' gradients that are in memory at once
 # Samples at least: with fewer, a product with the solutions takes the time of reading
-# these, which are more numbers than 16 samples' gradients.
-_LEAST = 16
-_BYTES = 2**34  # of memory, where the device does not tell
+# these, which are more numbers than 16 samples' gradients. With 64 it takes two thirds
+# of the time, for half of the solutions' memory at most.
+_LEAST, _ENOUGH = 16, 64
+_BYTES = 2**34  # of memory, where the system does not tell
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
 def target_gradients(
@@ -49,9 +54,14 @@ def target_gradients(
     return total[None] / y_val.shape[0]
 
 
-def rows_at_once(size: int) -> int:
-    """Return how many samples' gradients of `size` numbers are in memory at once."""
-    return max(_NUMBERS // size, _LEAST)
+def rows_at_once(size: int, targets: int) -> int:
+    """Return how many samples' gradients of `size` numbers are in memory at once.
+
+    Args:
+        size: Numbers of a gradient, and of a solution.
+        targets: Solutions that are in memory.
+    """
+    return max(_NUMBERS // size, _LEAST, min(_ENOUGH, targets // 2 // 16 * 16))
 
 
 def over_targets(
@@ -67,15 +77,13 @@ def over_targets(
         x_val: Targets, `[t, ...]`.
         y_val: Their labels or targets, `[t]`.
         size: Bytes that the kernel keeps of a target: those of a block fit into a
-            fourth of the device's memory.
+            fourth of the device's memory, or a third of the host's.
 
     Returns:
         The kernel's arrays, of all targets.
     """
     count = y_val.shape[0]
-    stats = jax.local_devices()[0].memory_stats() or {}
-    memory = stats.get("bytes_limit", _BYTES)
-    blocks = -(-count // max(memory // 4 // size, 1))
+    blocks = -(-count // max(_room() // size, 1))
     if blocks == 1:
         return kernel(x_val, y_val)
     # The last block is filled up with targets from the start.
@@ -83,6 +91,45 @@ def over_targets(
     rows = rows.reshape(blocks, -1)
     parts = jax.lax.map(lambda rows: kernel(x_val[rows], y_val[rows]), rows)
     return jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:])[:count], parts)
+
+
+def _room() -> int:
+    """Return how many bytes solutions may take."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"] // 4
+    memory = _BYTES
+    with contextlib.suppress(AttributeError, ValueError):  # such as on Windows
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is none
+        memory = min(memory, int(_LIMIT.read_text()))
+    return memory // 3
+
+
+def by_batches(
+    scores: Callable[[jax.Array, jax.Array], jax.Array],
+    x: jax.Array,
+    y: jax.Array,
+    size: int,
+) -> jax.Array:
+    """Apply a function to batches of samples, and join its scores, `[t, samples]`.
+
+    The function multiplies with the solutions from the left. Under `jax.vmap` they may
+    be on the right, where XLA's products on CPUs take up to six times as long.
+
+    Args:
+        scores: From samples `[b, ...]` and their labels to `[t, b]`.
+        x: Samples, `[c, ...]`.
+        y: Their labels or targets, `[c]`.
+        size: Samples in a batch, at most.
+    """
+    count = y.shape[0]
+    if size >= count:
+        return scores(x, y)
+    # The last batch is filled up with samples from the start.
+    rows = (jnp.arange(count + -count % size) % count).reshape(-1, size)
+    parts = jax.lax.map(lambda rows: scores(x[rows], y[rows]), rows)
+    return jnp.moveaxis(parts, 1, 0).reshape(parts.shape[1], -1)[:, :count]
 
 
 def solution_scores(
@@ -107,14 +154,15 @@ def solution_scores(
     def loss(flat: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return losses(flat, x[None], y[None])[0]
 
-    def of_sample(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.matmul(solution, jax.grad(loss)(flat, *sample), precision="highest")
+    def of_batch(x: jax.Array, y: jax.Array) -> jax.Array:
+        rows = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(flat, x, y)
+        return jnp.matmul(solution, rows.T, precision="highest")
 
     def of_chunk(chunk: Any) -> jax.Array:
         x, y, _ = chunk
         if len(solution) > FEW:
-            size = min(rows_at_once(flat.size), len(x))
-            return jax.lax.map(of_sample, (x, y), batch_size=size).T
+            size = rows_at_once(flat.size, len(solution))
+            return by_batches(of_batch, x, y, size)
         _, along = jax.linearize(lambda flat: losses(flat, x, y), flat)
         return jax.vmap(along)(solution)
 

@@ -345,7 +345,7 @@ def test_many_targets_score_as_few_do(monkeypatch, apply, shapes, n, turned):
     (few,) = wide(recipe_of(apply), draws(shapes), arrays, **options)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
     monkeypatch.setattr(_ekfac_influence, "FEW", 10)
-    monkeypatch.setattr(_solutions, "_BYTES", 4 * 4 * 8 * size)
+    monkeypatch.setattr(_solutions, "_room", lambda: 4 * 8 * size)
     sizes, turns = [], []
 
     def scores(pairs, output, x_val, y_val):

@@ -10,6 +10,7 @@ import pytest
 from jaxsel import attribute
 from jaxsel.attribute import _influence, _solutions
 from jaxsel.attribute._gauss_newton_cg import gauss_newton_cg
+from jaxsel.attribute._solutions import by_batches
 
 KEY = jax.random.key(0)
 LINE = (lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: (x @ w)[:, None])
@@ -44,11 +45,11 @@ def test_targets_are_solved_in_blocks_where_memory_ends(monkeypatch):
     arrays = (jnp.asarray(x), jnp.asarray(y), jnp.asarray(x_val), jnp.asarray(y_val))
 
     def solved(memory):
-        monkeypatch.setattr(_solutions, "_BYTES", memory)
+        monkeypatch.setattr(_solutions, "_room", lambda: memory)
         solve = lambda *arrays: gauss_newton_cg(recipe, params, *arrays, 0.01)
         return jax.jit(solve)(*arrays)
 
-    size = 4 * 6 * sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    size = 6 * sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     whole = solved(6 * size)
     scale = np.abs(whole.scores).max()
     for targets in (4, 2):
@@ -56,6 +57,25 @@ def test_targets_are_solved_in_blocks_where_memory_ends(monkeypatch):
         np.testing.assert_allclose(blocks.scores, whole.scores, atol=1e-4 * scale)
         assert blocks.residual.shape == whole.residual.shape
         assert blocks.steps == whole.steps
+
+
+def test_solutions_take_a_third_of_the_memory(monkeypatch, tmp_path):
+    whole = _solutions._room()
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(_solutions, "_LIMIT", limit)
+    for text, room in (("max\n", whole), ("3000\n", 1000), (f"{2**60}\n", whole)):
+        limit.write_text(text)
+        assert _solutions._room() == room
+    limit.unlink()
+    assert _solutions._room() == whole > 2**28
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 8])
+def test_batches_of_samples_join_in_order(size):
+    x = jnp.arange(7.0)
+    left = jnp.array([[1.0], [2.0]])
+    scores = by_batches(lambda x, y: left * (x + y), x, 10 * x, size)
+    np.testing.assert_array_equal(scores, left * 11 * x)
 
 
 def test_the_mean_over_targets_is_solved_for_once():
