@@ -227,9 +227,7 @@ def test_types_of_features(dtype, metric):
     found = jaxsel.knn_shapley(
         spread, y, x_val, y_val, mesh=mesh, split="training", **options
     )
-    same(
-        found, jaxsel.knn_shapley(np.asarray(x), y, np.asarray(x_val), y_val, **options)
-    )
+    same(found, jaxsel.knn_shapley(*map(np.asarray, (x, y, x_val, y_val)), **options))
 
 
 def test_without_the_option_arrays_come_to_the_host(steps):
