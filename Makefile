@@ -72,7 +72,7 @@ types: $(STAMPS)/test ## Count errors in strict mode, which may only fall; UPDAT
 	$(BIN)/python -m tests.strict $(if $(UPDATE),--update)
 
 bench: $(STAMPS)/test ## Measure against peers; updates benchmarks/RESULTS.md; QUICK=1: tiny
-	for room in knn value match retrieve filter market retrain raw labels jobs proxy mpc; do \
+	for room in knn value match retrieve filter market retrain attribute raw labels jobs proxy mpc; do \
 	  $(BIN)/python -m benchmarks.bench_$$room $(if $(QUICK),--quick) || exit 1; \
 	done
 	$(if $(QUICK),,$(BIN)/python -m benchmarks.report)

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from ._setups import Data
 
 STATES = 25  # kept of the 600 of a run
+TORCH = "With torch's initial weights"
 
 
-def dropped(recipe: Recipe, data: Data, masks: np.ndarray, seed: int) -> Lds:
+def dropped(
+    recipe: Recipe, data: Data, masks: np.ndarray, seed: int, *, weight: float
+) -> Lds:
     """Score the metagradient of one run on the same run without some samples.
 
     Args:
@@ -29,6 +32,7 @@ def dropped(recipe: Recipe, data: Data, masks: np.ndarray, seed: int) -> Lds:
         data: Training samples and targets.
         masks: The samples that are kept, `[m, n]`.
         seed: Of torch's initial weights and of NumPy's orders.
+        weight: Weight of the samples at which the run is differentiated.
     """
     start = _initial(seed)
     order = _rows(recipe, len(data.x), seed)
@@ -56,28 +60,28 @@ def dropped(recipe: Recipe, data: Data, masks: np.ndarray, seed: int) -> Lds:
         # Rectifiers, rounded, may be on the other side of their bend.
         wide, labels = plan(jnp.float64), (jnp.asarray(data.y), jnp.asarray(data.y_val))
         pixels = jnp.asarray(data.x, jnp.float64), jnp.asarray(data.x_val, jnp.float64)
-        ones, apart = jnp.ones(len(data.x)), jnp.eye(len(data.x_val))
+        weights, apart = jnp.full(len(data.x), weight), jnp.eye(len(data.x_val))
 
         @jax.jit
         def derivative() -> jax.Array:
             train, targets = zip(pixels, labels, strict=True)
             return weight_derivative(
-                recipe, wide, *train, ones, *targets, apart, segments=STATES
+                recipe, wide, *train, weights, *targets, apart, segments=STATES
             )[1]
 
         scores = np.asarray(derivative())
     return tasks.lds(scores, runs, key=jax.random.key(0))
 
 
-def torch_line(scores: list[Lds]) -> str:
-    """Write the scores of runs of seeds 0 and up."""
+def torch_line(scores: list[Lds], whole: Lds) -> str:
+    """Write the scores of runs of seeds 0 and up, and of weights of 1 in the first."""
     first, means = scores[0], [s.mean for s in scores]
     return (
-        "With torch's initial weights of seed 0, and the orders of NumPy's, as in "
-        "dattri's figures, the plain metagradient scores "
+        f"{TORCH} of seed 0, and the orders of NumPy's, as in dattri's figures, the "
+        "metagradient scores "
         f"{first.mean:.3f} ± {first.stderr_targets:.3f} ± {first.stderr_subsets:.3f} "
-        f"on drops; with seeds 0 to {len(means) - 1} {np.mean(means):.3f} "
-        f"({min(means):.3f} to {max(means):.3f})."
+        f"on drops, and {whole.mean:.3f} with `drop_share=0`; with seeds 0 to "
+        f"{len(means) - 1} {np.mean(means):.3f} ({min(means):.3f} to {max(means):.3f})."
     )
 
 

@@ -21,6 +21,7 @@ from jaxsel._inputs.flax_models import (
 from jaxsel._inputs.show import brief
 
 from ._inputs import Samples, check_samples
+from ._permutations import permutations
 
 if TYPE_CHECKING:
     import optax
@@ -225,10 +226,9 @@ class Recipe:
         k = members.shape[0]
         size = min(self.batch_size, k)
 
-        def epoch(e: jax.Array) -> jax.Array:
-            return jax.random.permutation(jax.random.fold_in(order_key, e), members)
-
-        rows = jax.lax.map(epoch, jnp.arange(self.epochs))
+        by_epoch = jax.vmap(jax.random.fold_in, (None, 0))
+        keys = by_epoch(order_key, jnp.arange(self.epochs))
+        rows = permutations(keys, members)
         real = jnp.ones(rows.shape, bool)
         # The last batch of an epoch is filled up with rows of weight 0.
         rows, real = (jnp.pad(a, ((0, 0), (0, -k % size))) for a in (rows, real))

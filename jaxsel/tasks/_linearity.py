@@ -86,7 +86,7 @@ def linearity(
     drops: int = 8,
     drop_share: float = 0.05,
     output: Output = "loss",
-    chunk_size: int = 100,
+    chunk_size: int | None = None,
 ) -> Linearity:
     """Compare a metagradient with a few retrainings of the same run without samples.
 
@@ -107,7 +107,7 @@ def linearity(
         drops: Number of retrainings, three or more.
         drop_share: Share of the samples that each leaves out, at random.
         output: The output of a target, the same as of the scores: see `Recipe.measure`.
-        chunk_size: Drops trained together; it changes speed and memory only.
+        chunk_size: Drops trained together: see `retrain_subsets`.
 
     Returns:
         Pearson's and Spearman's correlations with standard errors, the changes

@@ -52,9 +52,9 @@ def test_derivative_is_that_of_retraining(name):
     with jax.enable_x64(True):
         values = attribute.metagradient(recipe, *wide(), key=KEY, reduce=None)
         train = jax.jit(functools.partial(outputs_of, recipe))
-        step, ones = 1e-5, jnp.ones(cases.N)
+        step, mean = 1e-5, jnp.full(cases.N, 0.95)
         for i in (0, 5, 23):
-            up, down = (train(ones.at[i].add(s)) for s in (step, -step))
+            up, down = (train(mean.at[i].add(s)) for s in (step, -step))
             right = np.asarray(up - down) / (2 * step)
             tolerance = 1e-6 * np.abs(values.values).max()
             np.testing.assert_allclose(values.values[:, i], right, atol=tolerance)
@@ -86,6 +86,7 @@ def test_other_outputs_the_mean_and_several_runs(output):
             for run in range(3)
         ]
         options = {"key": KEY, "output": output, "seeds": 3, "chunk_size": 4}
+        options["drop_share"] = 0
         rows = attribute.metagradient(recipe, *wide(), reduce=None, **options)
         mean = attribute.metagradient(recipe, *wide(), **options)
         stderr = np.asarray(rows.stderr)
@@ -101,7 +102,8 @@ def test_random_drops_are_averaged():
     recipe = of(OPTIMIZERS["momentum"])
     options = {"key": KEY, "reduce": None}
     with jax.enable_x64(True):
-        kept = np.asarray(_metagradient._kept(KEY, cases.N, 3, 0.25))
+        draws = KEY, cases.N, 3, 0.25, np.float64
+        kept = np.asarray(_metagradient._points(None, *draws))
         each = [
             attribute.metagradient(
                 recipe, *wide(), weights=row.astype(float), **options
@@ -111,6 +113,8 @@ def test_random_drops_are_averaged():
         mean = attribute.metagradient(
             recipe, *wide(), drops=3, drop_share=0.25, **options
         )
+        halved = _metagradient._points(np.full(cases.N, 0.5), *draws)
+    np.testing.assert_array_equal(halved, kept / 2)
     assert (kept.sum(axis=1) == round(0.75 * cases.N)).all()
     assert len(np.unique(kept, axis=0)) == 3
     right = np.mean([values.values for values in each], axis=0)
@@ -119,7 +123,7 @@ def test_random_drops_are_averaged():
 
 
 def test_one_step_in_closed_form():
-    """One step from 0 with all samples: its derivative is the samples' gradients."""
+    """One step from 0: its derivative is the samples' gradients."""
     line = (lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: (x @ w)[:, None])
     recipe = attribute.Recipe(line, optax.sgd(0.1), epochs=1, batch_size=24)
     with jax.enable_x64(True):
@@ -129,7 +133,8 @@ def test_one_step_in_closed_form():
             recipe, x, y, x_val, y_val, key=KEY, reduce=None
         )
     moves = 0.1 * 2 * y[:, None] * x / 24
-    w = moves.sum(0)
+    w = 0.95 * moves.sum(0)
+    assert "drop_share=0.05" in values.method
     slopes = -2 * (x_val @ w - y_val)[:, None] * x_val
     np.testing.assert_allclose(values.values, slopes @ moves.T, rtol=1e-10)
 
@@ -151,7 +156,7 @@ def test_float32_is_near_float64():
             params = recipe.follow(wide_plan, wide()[0], y, weights)
             return -recipe.losses(recipe.apply(params, wide()[2]), jnp.asarray(y_val))
 
-        right = jax.jacrev(outputs)(jnp.ones(cases.N))
+        right = jax.jacrev(outputs)(jnp.full(cases.N, 0.95))
     scale = np.abs(right).max()
     np.testing.assert_allclose(narrow.values, right, atol=1e-4 * scale)
     assert narrow.values.dtype == np.float32
@@ -173,7 +178,12 @@ def test_near_root():
         ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
         ({"drops": -1}, ValueError, "drops must be at least 0"),
         ({"drop_share": 1}, ValueError, "drop_share must be below 1, got 1"),
-        ({"drop_share": 0}, ValueError, "drop_share must be finite and above zero"),
+        ({"drop_share": -0.1}, ValueError, "drop_share must be finite and zero or mor"),
+        (
+            {"drop_share": 0, "drops": 1},
+            ValueError,
+            "drop_share must be finite and above zero",
+        ),
         (
             {"weights": np.ones(3)},
             ValueError,

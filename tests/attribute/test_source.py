@@ -65,7 +65,7 @@ def test_least_squares_in_closed_form():
 
         options = {"key": KEY, "reduce": None}
         source = attribute.source(recipe, *arrays, segments=1, **options)
-        exact = attribute.metagradient(recipe, *arrays, **options)
+        exact = attribute.metagradient(recipe, *arrays, drop_share=0, **options)
         # The product of segments is the whole.
         three = attribute.source(recipe, *arrays, **options)
     right = response(np.exp(-rate * steps * values))
@@ -85,7 +85,7 @@ def test_many_segments_approach_the_exact_response():
         for rate, steps in ((0.02, 20), (0.01, 40)):
             recipe = line(np.zeros(4), optax.sgd(rate), steps)
             options = {"key": KEY, "reduce": None}
-            exact = attribute.metagradient(recipe, *arrays, **options)
+            exact = attribute.metagradient(recipe, *arrays, drop_share=0, **options)
             source = attribute.source(
                 recipe, *arrays, segments=steps, checkpoints=steps, **options
             )

@@ -55,13 +55,19 @@ def test_targets_that_are_missed_say_so():
         "`metagradient`": row([0.4], [0.63]),
         "`metagradient(drops=8)`": row([0.4], [0.61]),
     }
-    words = [line.rpartition(": ")[2] for line in bench.targets(rows, [score(0.6)])]
+    table = "\n".join(bench._line(name, cells) for name, cells in rows.items())
+    torch = _torch_runs.torch_line([score(0.6)], score(0.7))
+    text = f"## Set-up A\n\n{table}\n\n{torch}\n\n- old: missed\n\n"
+    text += f"## Set-up B\n\n{table}\n\n## Removal\n\n- kept"
+    lines = bench.with_targets(text).splitlines()
+    words = [line.rpartition(": ")[2] for line in lines if line.startswith("- ")]
     assert words[:4] == ["missed", "reached", "reached", "missed"]
-    assert words[4:] == ["missed", "reached", "missed"]
-    lines = bench.targets(rows, [])
-    assert [line.rpartition(", ")[2] for line in lines] == [
+    assert words[4:7] == ["missed", "reached", "missed"]
+    assert [line.rpartition(", ")[2] for line in lines if "0.97" in line] == [
         "must be ≥ 0.97: missed"
     ] * 2
+    assert lines[-3:] == ["## Removal", "", "- kept"]
+    assert bench.with_targets("\n".join(lines)).splitlines() == lines
 
 
 def test_the_run_of_dattris_figures_is_trained_and_scored():
@@ -70,10 +76,10 @@ def test_the_run_of_dattris_figures_is_trained_and_scored():
     few = _setups.Data(data.x[:100], data.y[:100], data.x_val[:5], data.y_val[:5])
     recipe = dataclasses.replace(_setups.recipe_of("A"), epochs=4)
     masks = _setups.subsets(95, n=100)
-    assert _torch_runs.dropped(recipe, few, masks, 0).mean > 0.9
-    assert "seeds 0 to 1 0.500 (0.400 to 0.600)" in _torch_runs.torch_line(
-        [score(0.4), score(0.6)]
-    )
+    assert _torch_runs.dropped(recipe, few, masks, 0, weight=0.95).mean > 0.9
+    line = _torch_runs.torch_line([score(0.4), score(0.6)], score(0.3))
+    assert "0.300 with `drop_share=0`" in line
+    assert "seeds 0 to 1 0.500 (0.400 to 0.600)" in line
 
 
 def test_rows_and_sections_are_put_in_place_of_old_ones():
@@ -84,6 +90,11 @@ def test_rows_and_sections_are_put_in_place_of_old_ones():
     assert bench.merged(text, new, rows=True) == (
         "## A\n\nWords.\n\n| method | half |\n|---|---|\n"
         f"{rows}\n\n- line\n\n## B\n\nLast.\n"
+    )
+    torch = "With torch's initial weights"
+    line = f"{new}\n\n{torch}: 2."
+    assert f"\n\n{torch}: 2.\n\n- line" in bench.merged(
+        text.replace("- line", f"{torch}: 1.\n\n- line"), line, rows=True
     )
     assert bench.merged(text, new, rows=False) == f"{new}\n\n## B\n\nLast.\n"
     page = "## C\n\nNew."
