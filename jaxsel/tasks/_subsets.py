@@ -115,7 +115,7 @@ def retrain_subsets(
         same_seed: Whether all subsets have the start and order of the same runs.
         output: The output of a target: see `Recipe.measure`.
         chunk_size: Subsets trained together; it changes speed and memory only, up to
-            rounding. None takes 100, or on CPUs 25, whose networks stay in a cache.
+            rounding. None takes 100, or on CPUs 20, whose networks stay in a cache.
         checkpoint: Folder in which finished chunks are kept: a killed call resumes
             from it; another recipe, data or settings are refused.
         progress: Show a bar.
@@ -144,7 +144,7 @@ def retrain_subsets(
     recipe.check_output(output, samples.y)
     check_count("seeds", seeds)
     if chunk_size is None:
-        chunk_size = 25 if jax.default_backend() == "cpu" else 100
+        chunk_size = 20 if jax.default_backend() == "cpu" else 100
     check_count("chunk_size", chunk_size)
     masks = _masks(subsets, share, len(samples.x), key)
     counts = np.unique(masks.sum(1))
