@@ -21,6 +21,9 @@ from ._setups import Data, recipe_of, subsets
 
 Call = Callable[[], Any]
 
+Draw = tuple[jax.Array, jax.Array]
+"""Key and samples of a run."""
+
 RECIPE: Recipe = recipe_of("A")
 
 
@@ -58,13 +61,18 @@ def halves(data: Data, count: int) -> np.ndarray:
     return subsets(n // 2, n=n)[:count]
 
 
-def plans_of_halves(data: Data, count: int) -> list[TrainingPlan]:
-    """Return the runs that `one_program` makes, with their starts and orders."""
+def draws_of_halves(data: Data, count: int) -> list[Draw]:
+    """Return the keys and samples of the runs that `one_program` makes."""
     key = jax.random.fold_in(jax.random.key(0), _OTHER_SEEDS)
     keys = [jax.random.fold_in(jax.random.fold_in(key, i), 0) for i in range(count)]
     rows = [jnp.asarray(np.flatnonzero(mask)) for mask in halves(data, count)]
+    return list(zip(keys, rows, strict=True))
+
+
+def plans_of_halves(data: Data, count: int) -> list[TrainingPlan]:
+    """Return the same runs, with their starts and orders."""
     x = jnp.asarray(data.x)
-    return [RECIPE.plan(k, x, r) for k, r in zip(keys, rows, strict=True)]
+    return [RECIPE.plan(key, x, rows) for key, rows in draws_of_halves(data, count)]
 
 
 def whole_plans(data: Data, count: int) -> list[TrainingPlan]:
@@ -97,10 +105,15 @@ def loop_of_runs(data: Data, plans: Sequence[TrainingPlan]) -> Call:
 
 
 @on_one_core
-def loop_of_steps(data: Data, plans: Sequence[TrainingPlan]) -> Call:
-    """Call a compiled step for each batch of each run, as training code does."""
+def loop_of_steps(data: Data, draws: Sequence[Draw]) -> Call:
+    """Call a compiled step for each batch of each run, as training code does.
+
+    Starts and orders are drawn in the call, as in `one_program`, and batches are rows
+    of NumPy's.
+    """
     arrays = [jnp.asarray(a) for a in data]
     x, y = arrays[:2]
+    draw = jax.jit(RECIPE.plan)
 
     @jax.jit
     def step(params: Any, state: Any, rows: jax.Array, shares: jax.Array) -> Any:
@@ -110,14 +123,15 @@ def loop_of_steps(data: Data, plans: Sequence[TrainingPlan]) -> Call:
     def outputs(params: Any) -> jax.Array:
         return _measure(params, arrays)
 
-    def run(start: Any, batches: Any) -> np.ndarray:
-        params, state = start, RECIPE.optimizer.init(start)
-        for rows, shares in batches:
+    def run(key: jax.Array, members: jax.Array) -> np.ndarray:
+        plan = draw(key, x, members)
+        params, state = plan.params, RECIPE.optimizer.init(plan.params)
+        shares = plan.shares[0]  # all batches are full
+        for rows in np.asarray(plan.rows):
             params, state = step(params, state, rows, shares)
         return np.asarray(outputs(params))
 
-    runs = [(p.params, list(zip(p.rows, p.shares, strict=True))) for p in plans]
-    return lambda: np.stack([run(*pair) for pair in runs])
+    return lambda: np.stack([run(*pair) for pair in draws])
 
 
 @on_one_core

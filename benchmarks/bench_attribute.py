@@ -63,9 +63,9 @@ def _halves(count: int, n: int | None) -> Case[Data]:
         right = _trainings.loop_of_runs(data, plans)()
         return {"error": float(np.abs(np.asarray(result)[:few] - right).max())}
 
-    def peer(name: str, run: Any) -> Contender:
+    def peer(name: str, run: Any, runs: Any) -> Contender:
         def make(data: Data) -> Any:
-            return run(data, _trainings.plans_of_halves(data, few))
+            return run(data, runs(data, few))
 
         # Hundreds of steps with rectifiers drift apart where sums round otherwise.
         limits = {"error": 0.1}
@@ -94,8 +94,8 @@ def _halves(count: int, n: int | None) -> Case[Data]:
                 check=check,
                 limits={"error": 0.1},
             ),
-            peer("loop of steps", _trainings.loop_of_steps),
-            peer("torch loop", _trainings.loop_in_torch),
+            peer("loop of steps", _trainings.loop_of_steps, _trainings.draws_of_halves),
+            peer("torch loop", _trainings.loop_in_torch, _trainings.plans_of_halves),
         ],
         targets=[
             faster("retrain_subsets", "torch loop", "must", 20),
