@@ -36,6 +36,7 @@ import jaxsel
 from jaxsel import attribute, tasks
 from jaxsel.tasks._lds import Lds
 
+from ._lds_targets import with_targets
 from ._setups import DROPPED, TARGETS, TRAIN, Data, digits, recipe_of, subsets
 from ._threads import limit, limited
 from ._torch_runs import TORCH, dropped, torch_line
@@ -397,62 +398,6 @@ def _line(name: str, row: Row) -> str:
         cells.append(f"{np.mean(means):.3f} ({min(means):.3f} to {max(means):.3f})")
     cells.append(f"{row.first:.2f}, {row.again:.2f}")
     return f"| {' | '.join(cells)} |"
-
-
-def with_targets(text: str) -> str:
-    """Compare run 0 of the set-ups, and torch's in A, with the scores to reach.
-
-    Args:
-        text: Sections; lists in those of set-ups are replaced.
-    """
-    sections = re.split(r"(?m)^(?=## )", text)
-    for i, section in enumerate(sections):
-        if section.startswith("## Set-up"):
-            section = re.sub(r"(?m)^- .*\n*", "", section).rstrip()
-            lines = "\n".join(f"- {line}" for line in targets(section))
-            sections[i] = f"{section}\n\n{lines}\n\n"
-    return "".join(sections).rstrip() + "\n"
-
-
-def targets(section: str) -> list[str]:
-    """Compare the table of a set-up with the scores to reach."""
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines()]
-    table = {row[0]: row[1:] for row in rows if len(row) > 1}
-
-    def score(name: str, column: int) -> float:
-        return float(table[name][column].partition(" ")[0])
-
-    alone, exact = "`network_influence`", "`metagradient`"
-    several = '`network_influence(seeds=5, output="log_odds")`'
-    torch = re.search(f"{TORCH}.*metagradient scores ([0-9.]+)", section)
-    most = 0.62 if torch else 0.97
-    asked = [
-        ("drop, metagradient: score", score(exact, 2), most, True),
-        (
-            "drop, metagradient at 8 drops: score",
-            score("`metagradient(drops=8)`", 2),
-            most,
-            True,
-        ),
-    ]
-    if torch:
-        seconds = "CPU s of the second call"
-        once, five = (float(table[n][4].split(", ")[1]) for n in (alone, several))
-        asked = [
-            ("half, five networks, log-odds: score", score(several, 0), 0.62, True),
-            (f"half, five networks, log-odds: {seconds}", five, 13, False),
-            ("half, one network: score", score(alone, 0), 0.55, True),
-            (f"half, one network: {seconds}", once, 3, False),
-            ("drop, metagradient, torch's run: score", float(torch[1]), 0.62, True),
-            *asked,
-        ]
-    lines = []
-    for text, measured, goal, least in asked:
-        reached = measured >= goal if least else measured <= goal
-        word = "reached" if reached else "missed"
-        sign = "≥" if least else "≤"
-        lines.append(f"{text} {measured:.3f}, must be {sign} {goal}: {word}")
-    return lines
 
 
 if __name__ == "__main__":
