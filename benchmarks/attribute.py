@@ -171,8 +171,8 @@ def chosen(
     runs = tasks.retrain_subsets(recipe, *data, key=KEY(OTHER), subsets=halves, seeds=2)
 
     def score(setting: float) -> float:
-        options[name] = setting
-        values = function(recipe, *data, key=KEY(OTHER), reduce=None, **options)
+        picked = options | {name: setting, "reduce": None}
+        values = function(recipe, *data, key=KEY(OTHER), **picked)
         return tasks.lds(values, runs, key=KEY(0)).mean
 
     return max(settings, key=score)
